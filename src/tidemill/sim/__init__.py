@@ -1,5 +1,6 @@
-"""Cloud, Cluster and Clock once more: in memory, in virtual time, seeded.
+"""The simulator: the ports Cloud, Cluster and Clock in memory, in virtual time, seeded.
 
-A product of its own: rehearsals run on it before a dollar is spent, and the engine that runs on it is the
-engine that runs in production, unmodified.
+Rehearsals run on it, with the engine that runs in production, unmodified. `scenario` plays a scenario on a simulated
+account (`cloud`) and a simulated cluster (`cluster`, `karpenter`), `invariants` checks what must always hold, `wire`
+serves the account over the AWS protocol.
 """

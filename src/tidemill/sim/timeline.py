@@ -29,7 +29,7 @@ def seeded_id(prefix: str, seed: int, *names: str) -> str:
 
 
 def whole_seconds(seconds: float) -> timedelta:
-    """Rounded to the second, at least one: nothing in the simulated world takes no time at all."""
+    """Rounded to the second, at least one: everything in the simulation takes some time."""
     return timedelta(seconds=max(1, round(seconds)))
 
 
@@ -76,7 +76,7 @@ class Timeline:
         return self._heap[0].at if self._heap else None
 
     def advance(self, to: datetime) -> int:
-        """Move to `to`, letting everything due up to and including it happen; how many things did."""
+        """Move to `to`; everything due up to and including it happens. Returns how many things happened."""
         count = 0
         while (due := self.next_at()) is not None and due <= to:
             entry = heapq.heappop(self._heap)

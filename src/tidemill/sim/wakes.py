@@ -1,9 +1,9 @@
 """The notices that wake the engine, and what can go wrong with them: lost, doubled, late.
 
-A notice carries no truth, only "look again". A lost one is simply never delivered: the engine must still
-converge by its own `wake_at`, because AWS promises no more. AWS sends nothing at all for payments,
-extensions and slots that come back; the real adapter polls for those and wakes the engine on a difference,
-so the simulated cloud wakes it for every change a read would show.
+A notice carries no state, only "look again". A lost one is never delivered: the engine must still converge by its own
+`wake_at`, because AWS promises no more. AWS sends no event for payments, extensions and slots that become free; the
+real adapter polls for those and wakes the engine on a difference, so the simulated account wakes it for every change
+that a read would show.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A simulated AWS account that outlives the command: `ports.Cloud` and `ports.Clock` over a file.
 
-Several processes may use it at once, as they would the real one: each call has the account to itself, sees what the
-others did before, and is in the file before it answers. A process that is killed has made its call or has not.
+Several processes may use it at once, as with a real account. Each call runs alone, sees all calls before it, and is
+written to the file before it returns. A process that is killed has either made its call or not.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tidemill.spec.faults import Call as Failing
 from tidemill.spec.faults import FaultKind
 from tidemill.spec.scenario import OwnedReservation
 
-# What a call is given, as it is kept in the file. Searches are among them because an offer is sold only to somebody
-# who was shown it; those that led to nothing are not kept.
+# The arguments of each kind of call, as the file keeps them. Searches are among them because an offer is sold only to
+# a caller that was shown it; searches that led to no purchase are not kept.
 _ARGUMENTS: dict[str, TypeAdapter[Any]] = {
     "search_offers": TypeAdapter(tuple[OfferQuery]),
     "purchase": TypeAdapter(tuple[str, Pairs]),
@@ -52,7 +52,7 @@ _ARGUMENTS: dict[str, TypeAdapter[Any]] = {
 
 @dataclass(slots=True)
 class _ReplayedAccount:
-    """The account as this process knows it: so many calls of the file have been made on it."""
+    """The account as this process knows it, after the first `made` calls of the file."""
 
     history: AccountHistory
     timeline: Timeline
@@ -82,7 +82,7 @@ class SimAccount:
             return self._calling(history)
 
     def apart(self) -> tuple[Timeline, SimCloud]:
-        """The account as it is now, for somebody who goes on with it: nothing of that comes to the file."""
+        """The account as it is now, to go on with in process: what is done to it is not written to the file."""
         with self._turn() as live:
             self._live = None
             return live.timeline, live.cloud
@@ -92,7 +92,7 @@ class SimAccount:
             return history
 
     def advance(self, by: timedelta) -> datetime:
-        """Let time pass; the new now."""
+        """Let time pass; returns the new time."""
         with self._file.open() as history:
             if history.stands_at is None:
                 history.ahead += by
@@ -147,7 +147,7 @@ class SimAccount:
     # --- what others and bad luck do ----------------------------------------------------------------
 
     def buy_elsewhere(self, owned: OwnedReservation, *, owner: str = "", shared: bool = False) -> str:
-        """Somebody buys a block in the console; `owner`: and tags it so. Shared: in another account. Its `cr-` id."""
+        """Somebody buys a block in the console, with the tag `owner` if given, or in another account that shares it."""
         return self._change("buy_elsewhere", owned, owner, shared)  # type: ignore[no-any-return]
 
     def strike(
@@ -170,7 +170,7 @@ class SimAccount:
             try:
                 answer = _make(live, name, *given)
             except OutcomeUnknown:
-                self._keep(live, call)  # as far as the account is concerned it may well have been made
+                self._keep(live, call)  # it may have taken effect
                 raise
             self._keep(live, call)
             return answer
@@ -189,8 +189,8 @@ class SimAccount:
             yield live
 
     def _catch_up(self, history: AccountHistory) -> _ReplayedAccount:
-        """Make the calls that others made meanwhile. One that is older than what was seen here, a search that led to
-        a purchase later, cannot be made afterwards: then everything is made again, in the order of time."""
+        """Replay the calls that other processes made since. A call older than the time reached here (a search that
+        led to a purchase later) cannot be added afterwards: then all calls are replayed, in the order of time."""
         live = self._live
         fresh = history.calls[live.made :] if live is not None else history.calls
         if live is None or any(call.at < live.timeline.now() for call in fresh):
@@ -225,7 +225,7 @@ class SimAccount:
         try:
             _make(live, call.name, *_ARGUMENTS[call.name].validate_python(call.given))
         except OutcomeUnknown:
-            pass  # its caller was told so too
+            pass  # its caller got the same error
         except (TidemillError, KeyError, ValueError) as error:
             raise SpecError(
                 f"{self._file.path} cannot be played again ({error}): another version of Tidemill or of its "

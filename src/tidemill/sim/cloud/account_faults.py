@@ -1,4 +1,4 @@
-"""A fault of the table, carried out on a simulated account: by a scenario, over the wire, or from an account file."""
+"""Carries out a fault of `spec.faults` on a simulated account, for scenarios, the wire and account files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The file that a simulated account is kept in: how it began, how its time runs, and every call that changed it.
 
-Nothing of the account's state is in it: the calls, made again at their instants, give the same account back. Read and
-written under a lock, whole or not at all. Knows nothing of what a call does.
+The file holds no state of the account: replaying the calls at their instants gives the same account. It is read and
+written under a lock, and replaced as a whole. This module does not know what a call does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RecordedCall:
 
 @dataclass(slots=True)
 class AccountHistory:
-    """What the file says. `stands_at` is set where time moves only by command, else it runs `ahead` of the wall's."""
+    """The content of the file. With `stands_at` time moves only by command; without, it runs `ahead` of wall time."""
 
     start: AwareDatetime
     region: str
@@ -47,7 +47,7 @@ class AccountHistory:
     calls: list[RecordedCall] = field(default_factory=list)
 
     def now(self, wall: datetime) -> datetime:
-        """Never before the last call: the wall's clock may be set back, this one not."""
+        """Never before the last call: the wall clock may be set back, this clock may not."""
         at = wall.replace(microsecond=0) + self.ahead if self.stands_at is None else self.stands_at
         return max(at, self.start, *(call.at for call in self.calls[-1:]))
 
@@ -62,7 +62,7 @@ class AccountFile:
         self._story: AccountHistory | None = None
 
     def make(self, history: AccountHistory) -> bool:
-        """False: there is one already, and it stays as it is."""
+        """False: the file exists already, and stays as it is."""
         if not self.path.parent.is_dir():
             raise SpecError(f"the simulated account cannot be at {self.path}: no folder {self.path.parent}")
         with self._locked():
@@ -73,8 +73,8 @@ class AccountFile:
 
     @contextmanager
     def open(self) -> Iterator[AccountHistory]:
-        """Nobody else reads or writes it meanwhile. The same object as long as nobody else changed the file."""
-        self._read()  # what is no account is refused before a lock is laid beside it
+        """Holds the lock. Yields the same object as before while no other process has changed the file."""
+        self._read()  # no lock file next to a file that is not a simulated account
         with self._locked():
             yield self._read()
 
@@ -110,7 +110,7 @@ class AccountFile:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        # A file beside it: the account's own is replaced at every write, and a lock on the old one locks nobody out.
+        # A separate lock file: the account file is replaced at every write, and a lock on the old file would not hold.
         beside = self.path.with_name(f".{self.path.name}.lock")
         try:
             lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -1,8 +1,8 @@
-"""The clock at the end of a block: who terminates its instances, and when.
+"""The end of a block: who terminates its instances, and when.
 
 Forty minutes before the end EKS and Karpenter scale down what they made; thirty minutes before it (sixty for
-UltraServers) EC2 takes every instance that is left, lifecycle hooks or not. Both follow the end that is paid
-for at that moment: a mark set for an end that has moved since does nothing.
+UltraServers) EC2 terminates every instance that is left, whatever its lifecycle hooks say. Both follow the end that
+is paid for at that moment: a timer that was set for an end that has moved since does nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BlockEnd:
         self._instances = instances
 
     def follow(self, reservation: Reservation) -> None:
-        """Set the marks for the end as it is now."""
+        """Set the timers for the end as it is now."""
         kill, end = kill_at(reservation), reservation.end
         if kill is None or end is None:
             return

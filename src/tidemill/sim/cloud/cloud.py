@@ -1,9 +1,9 @@
 """The simulated AWS: `ports.Cloud` in memory, in virtual time, seeded.
 
-The first calls make the port; below them are what a scenario does to the account (things that exist beforehand,
-what people and bad luck do) and the truth that reports and invariants read. It knows nothing of Kubernetes:
-a simulated cluster listens through `on_instance`. How each part behaves is told in its own module: market,
-purchases, extensions, reservations, launches, instances, groups, node_groups, block_end, faults, events, wakes.
+The first methods are the port. Below them are what a scenario does to the account (what exists beforehand, what people
+do, faults) and the state that reports and invariants read. It knows nothing of Kubernetes: a simulated cluster listens
+through `on_instance`. Each part has its own module: market, purchases, extensions, reservations, launches, instances,
+scaling_groups, node_groups, block_end, faults, events.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidemill.sim.wakes import Wakes
 from tidemill.spec.faults import Call
 from tidemill.spec.scenario import Market, OwnedReservation
 
-# The account of AWS's own examples: nobody's.
+# The account number of AWS's own examples, which nobody owns.
 SIM_ENGINE = "arn:aws:sts::123456789012:assumed-role/tidemill-engine/rehearsal"
 _SPOT_NOTICE = timedelta(minutes=2)
 
@@ -179,7 +179,7 @@ class SimCloud:
     # --- what AWS's own calls can do besides --------------------------------------------------------
 
     def receive(self) -> None:
-        """A call of Auto Scaling or EKS arrives. Throttled: it is turned away at the door."""
+        """A call of Auto Scaling or EKS arrives; it can be throttled."""
         self._faults.check_throttle(self._timeline.now())
 
     def untag_reservation(self, reservation_id: str, keys: Collection[str]) -> None:
@@ -205,7 +205,7 @@ class SimCloud:
         return reservation.id
 
     def add_foreign_instance(self, reservation: str, n: int = 1) -> tuple[str, ...]:
-        """Somebody else launches on a reservation (by id or name): no owner tag, and real slots."""
+        """Somebody else launches on a reservation (by id or name): without our owner tag, on real slots."""
         target = self._reservations.get(reservation)
         if target is None:
             raise NoCapacity(f"there is no reservation '{reservation}'")
@@ -249,7 +249,7 @@ class SimCloud:
         self._faults.shortage(self._timeline.now() + duration, target)
 
     def throttle(self, duration: timedelta) -> None:
-        """Every call of the port is Retryable while it lasts."""
+        """Until then every call of the port raises Throttled."""
         self._faults.throttle(self._timeline.now() + duration)
 
     def timeout_after_commit(self, n: int, call: Call) -> None:
@@ -260,7 +260,7 @@ class SimCloud:
         self._faults.lose_requests(n, call)
 
     def show_purchases_late(self, up_to: timedelta) -> None:
-        """What is bought from now on shows in reads only after up to so long."""
+        """What is bought from now on shows in reads only later, up to `up_to`."""
         self._purchases.seen_after_max_s = self._extensions.seen_after_max_s = int(up_to.total_seconds())
 
     def fail_next_payment(self, n: int = 1) -> None:
@@ -308,7 +308,7 @@ class SimCloud:
 
     @property
     def on_instance(self) -> list[Callable[[Instance], None]]:
-        """Called with the fresh Instance when it is running, shutting down, terminated."""
+        """Called with the new Instance when it is running, shutting down, terminated."""
         return self._instances.on_instance
 
     @property
@@ -335,7 +335,7 @@ class SimCloud:
 
     @property
     def changes(self) -> tuple[int, int]:
-        """Counters of reservation and instance changes: equal means nothing moved."""
+        """Counters of reservation and instance changes: equal means nothing changed."""
         return self._reservations.version, self._instances.version
 
     @property
@@ -343,18 +343,18 @@ class SimCloud:
         return self._launches.refused
 
     def all_reservations(self) -> tuple[Reservation, ...]:
-        """Every one there ever was, as it is now: listed or not. The same tuple until something changes."""
+        """All reservations ever, as they are now, listed or not. The same tuple until something changes."""
         return self._reservations.everything()
 
     def reservation(self, id_or_name: str) -> Reservation | None:
         return self._reservations.get(id_or_name)
 
     def sale(self, reservation_id: str) -> tuple[datetime, int]:
-        """When a reservation came to be, and how many instances were bought."""
+        """When a reservation was made, and how many instances were bought."""
         return self._reservations.sale(reservation_id)
 
     def used(self, reservation_id: str) -> int:
-        """Instances on it that are not terminated, strangers included."""
+        """Instances on it that are not terminated, those of other owners included."""
         reservation = self._reservations.get(reservation_id)
         return (
             0
@@ -370,7 +370,7 @@ class SimCloud:
     # --- between the parts --------------------------------------------------------------------------
 
     def _running(self, target: str) -> Iterator[InstanceHistory]:
-        """Strangers only by their id: trouble of theirs is no trouble of the platform's."""
+        """Instances of other owners only where the target is their id."""
         for history in self._instances.alive():
             if not history.now.owner and target != history.now.id:
                 continue

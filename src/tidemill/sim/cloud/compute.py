@@ -1,6 +1,6 @@
 """The simulated account as `ports.Compute`: templates, launches and groups in process.
 
-A thin face over the same body that the wire serves. Launch templates are all it keeps by itself: on the wire moto does.
+A thin layer over the same account that the wire serves. It keeps only launch templates itself; on the wire moto does.
 """
 
 from __future__ import annotations

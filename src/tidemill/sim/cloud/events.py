@@ -1,7 +1,7 @@
 """What the account would put on EventBridge: detail types, sources and details as AWS writes them.
 
-Listeners get every event at once and in order; losing, doubling and delaying them is the business of whoever
-carries them (`wakes` in process, the queue on the wire). Nothing here is truth: an event only says "look again".
+Listeners get every event at once and in order; it is the transport that loses, doubles and delays them (`wakes` in
+process, the event bus on the wire). An event carries no state: it only says "look again".
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Events:
 
 
 class BlockEvents:
-    """What EC2 itself says of blocks and of the instances on them."""
+    """The events that EC2 sends about blocks and the instances on them."""
 
     def __init__(
         self, timeline: Timeline, events: Events, reservations: Reservations, instances: Instances

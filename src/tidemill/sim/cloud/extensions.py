@@ -1,7 +1,7 @@
 """More time on a block: what EC2 would sell, what was bought, and whether it was paid in time.
 
 The call takes neither a token nor tags: called twice, it buys twice, and the history by offer is the only record.
-An end moves only when its extension is paid; whoever planned on it must plan for its failure.
+The end of a block moves only when its extension is paid.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ExtensionPurchases:
     # --- what people do -----------------------------------------------------------------------------
 
     def by_hand(self, block: Reservation, by: timedelta, *, pays: bool, settles_after: timedelta) -> None:
-        """Somebody extends it in the console. Refused with the rule that forbids it."""
+        """Somebody extends it in the console. Refused: the rule of EC2 that forbids it."""
         end = self._extendable_end(block, by)
         fee_usd = block_fee_usd(self._catalog.types[block.instance_type], block.count, by) or 0
         id_ = seeded_id("cbe", self._seed, "by-hand", block.id, str(len(self.bought)))

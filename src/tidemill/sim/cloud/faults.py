@@ -1,8 +1,8 @@
 """Faults of the simulated AWS that are armed now and strike later.
 
-Each is asked for at the point where it strikes and used up there. A target is any name the struck thing
-answers to (a pool, a block's name or id, an instance type, a zone, a kind of source); empty hits whatever
-comes first. Nothing here is random: when and what is the scenario's to say.
+Each is checked at the point where it strikes, and used up there. A target is a pool, a block's name or id, an instance
+type, a zone or a kind of source; empty hits whatever comes first. Nothing here is random: the scenario says what
+strikes, and when.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class ArmedFaults:
         return None
 
     def check_request(self, call: Call) -> None:
-        """Before any work was done: it never arrives. To the caller it looks like a lost answer."""
+        """Before anything is done: the request never arrives. To the caller it looks like a lost answer."""
         if self._lost_requests[call]:
             self._lost_requests[call] -= 1
             raise OutcomeUnknown(f"the {call} call timed out; it may have taken effect")
 
     def check_timeout(self, call: Call) -> None:
-        """After the work was done: the answer gets lost on its way back."""
+        """After everything is done: the answer is lost."""
         if self._timeouts[call]:
             self._timeouts[call] -= 1
             raise OutcomeUnknown(f"the {call} call timed out; it may have taken effect")

@@ -2,8 +2,8 @@
 
     pending -> running -> shutting-down -> terminated
 
-Whether a launch is possible is decided in `launches`; this only lets what was launched live and die. Each
-instance draws its own delays from the seed and its id, so that no other instance changes them.
+Whether a launch is possible is decided in `launches`. Each instance draws its own delays from the seed and its id, so
+that no other instance changes them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Delays:
 
 @dataclass(slots=True)
 class InstanceHistory:
-    """The truth about one instance, kept after AWS has forgotten it."""
+    """All that happened to one instance, kept after AWS stopped listing it."""
 
     now: Instance
     usd_h: float  # 0 on blocks (paid up front) and reservations (billed whole)
@@ -61,14 +61,14 @@ class InstanceHistory:
 
     @property
     def by_the_hour(self) -> bool:
-        """On the bill by itself: spot, on-demand, and what outlived its reservation."""
+        """Billed by itself: spot, on-demand, and instances that outlived their reservation."""
         return self.usd_h > 0 or self.now.source.kind in (SourceKind.SPOT, SourceKind.ON_DEMAND)
 
 
 class HourMeter:
-    """Money spent by the hour, exact to the second and cheap to read however many things are running.
+    """Money spent by the hour, exact to the second, and cheap to read however many instances run.
 
-    Integers (micro-dollars per hour times seconds), so that no order of starts and stops changes a sum.
+    Integers (micro-dollars per hour times seconds), so that the order of starts and stops changes no sum.
     """
 
     def __init__(self, origin: datetime) -> None:
@@ -168,7 +168,7 @@ class Instances:
         self._timeline.at(at, lambda: self.shut_down(instance_id, by="ec2", why=why))
 
     def shut_down(self, instance_id: str, *, by: str, why: str) -> None:
-        """Nothing happens to one that is on its way already."""
+        """Does nothing to an instance that is shutting down already."""
         history = self.instance_histories[instance_id]
         self._shut_down(history, by, why, history.delays.stop)
 
@@ -177,7 +177,7 @@ class Instances:
         self._shut_down(history, "ec2", "end of the block", history.delays.reclaim_stop)
 
     def bill_by_the_hour(self, history: InstanceHistory, usd_h: float) -> None:
-        """Its reservation ended and it runs on: from here on it is an on-demand instance on the bill."""
+        """Its reservation ended and it runs on: from now on it is billed as an on-demand instance."""
         history.usd_h = usd_h
         if history.now.state is InstanceState.RUNNING:
             self._meter(history).start(usd_h, self._timeline.now())
@@ -243,7 +243,7 @@ class Instances:
 
 
 def with_tags(instance: Instance, tags: Pairs) -> Instance:
-    """With what these tags say to the engine."""
+    """With the fields that the engine reads from these tags."""
     tag = dict(tags)
     return replace(
         instance,

@@ -1,7 +1,7 @@
 """Whether a launch call gives instances: its source, the slots that are free, the intent's id as its token.
 
-EC2 never falls back from one source to another by itself, and neither does this. A refusal is written down
-with its reason, so that an engine that asks for more than there is can be told from one that does not.
+EC2 never falls back from one source to another by itself, and neither does this. Refusals are recorded with their
+reason, to show engines that ask for more than there is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Lifecycle hooks on terminating: an instance waits until somebody says go on, or its time is out.
+"""Lifecycle hooks on terminating: an instance waits until somebody completes the action, or the time is out.
 
-Only the group's own endings wait. What EC2 takes back at the end of a block, and what dies, is gone at once: no hook
-holds that back.
+Only terminations by the group wait. No hook holds back EC2 at the end of a block, or a host that fails.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class LifecycleHooks:
                 listener(group, hook)
 
     def delete(self, group: AutoScalingGroup, name: str) -> None:
-        """Whoever waits in it goes on."""
+        """Instances that wait in it go on."""
         if group.hooks.pop(name, None) is None:
             raise Refused(f"No Lifecycle Hook found with name: {name}", code="ValidationError")
         for member in list(group.members.values()):
@@ -86,7 +85,7 @@ class LifecycleHooks:
         self._set_time(group, member, min(self._timeline.now() + heartbeat, latest))
 
     def drop(self, member: GroupMember) -> None:
-        """The instance is gone without anybody's leave."""
+        """The instance is gone before anybody completed the action."""
         if member.wait is not None:
             member.wait.cancel()
             member.wait = None

@@ -1,8 +1,7 @@
 """What EC2 would sell: Capacity Block offers on the 11:30 UTC grid, seeded, cheapest first.
 
-An offer is a view of stock, not a hold on it: it can be bought, even twice by a careless caller, until the
-stock is gone or the offer has vanished. Nothing is remembered but what was sold, so the same query at the
-same instant gives the same answer whoever asked before.
+An offer is a view of stock, not a hold on it: it can be bought, even twice, until the stock is gone or the offer has
+expired. Only sales are remembered, so the same query at the same instant gives the same answer whoever asked before.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class _SupplyLevel:
-    """How freely EC2 sells: stock per type, zone and start date, and how long an offer stands."""
+    """How much EC2 has to sell: stock per type, zone and start date, and how long an offer lasts."""
 
     stock: tuple[int, int]
     probability: (
@@ -60,8 +59,8 @@ _SUPPLY_LEVELS = {
 
 @dataclass(frozen=True, slots=True)
 class _Stock:
-    """What a zone has of a type for one start date. Time is cut into spells, out of step between shelves:
-    an offer vanishes with the spell it was made in."""
+    """What a zone has of a type for one start date. Time is divided into periods, shifted by `phase_s` for each stock:
+    an offer expires with the period in which it was made."""
 
     key: tuple[str, str, str]
     stock: int
@@ -140,7 +139,7 @@ class OfferMarket:
         return tuple(self._issue(offer, now) for offer in offers[:MAX_OFFERS])
 
     def take(self, offer_id: str, now: datetime) -> tuple[Offer, int]:
-        """The offer, now sold, and how often it had been sold before. NoCapacity: it is gone."""
+        """Sells an offer; returns it and how often it had been sold before. NoCapacity: it is gone."""
         entry = self._issued.get(offer_id)
         if entry is None or now >= entry.until:
             raise NoCapacity(f"offer {offer_id} is no longer sold")
@@ -218,7 +217,7 @@ class OfferMarket:
         return Offer("", kind.name, zone, count, start, end, fee_usd, bool(kind.ultraserver))
 
     def _issue(self, offer: Offer, now: datetime) -> Offer:
-        """Give it the id it has until it vanishes; the next for the same window has another."""
+        """Give it the id it has until it expires; the next offer for the same window has another."""
         stock = self._stock_of(offer.instance_type, offer.zone, offer.start.date())
         window = (offer.start.isoformat(), offer.end.isoformat())
         id_ = seeded_id("cb", self._seed, *stock.key, str(stock.period(now)), str(offer.count), *window)

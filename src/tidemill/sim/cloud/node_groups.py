@@ -1,8 +1,8 @@
 """EKS managed node groups of the simulated account, each with a real Auto Scaling group behind it.
 
-EKS checks what it is given, adds its own scheduled action to a group on a block (to 0, forty minutes before the end)
-and does not look whether nodes join. It sets that action once: an extension leaves it where it is, unless a scenario
-says that EKS moves it. Nobody documents either, so the engine must survive both.
+EKS checks the request, adds its own scheduled action to a group on a block (to 0, forty minutes before the end) and
+does not check whether nodes join. It sets that action once: an extension does not move it, unless a scenario says that
+EKS does. AWS documents neither, so the engine must cope with both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class EksNodeGroup:
     capacity_type: str
     role: str
     data: Mapping[str, Any]  # of the launch template, as EC2 spells it
-    template: Any  # in whatever words the face that made it has
+    template: Any  # as the caller that made it names it: in process and on the wire they differ
     subnets: tuple[str, ...]
     zones: tuple[str, ...]
     made_at: datetime
@@ -256,7 +256,7 @@ class NodeGroups:
         self._timeline.after(timedelta(seconds=takes_s), settle)
 
     def _await_empty(self, node_group: EksNodeGroup) -> None:
-        """Its instances end first; then the group behind it goes, and the node group with it."""
+        """Its instances end first, then the group behind it, then the node group."""
 
         def look() -> None:
             if self._groups.get(node_group.group).members:

@@ -1,7 +1,7 @@
-"""Money that leaves at once: buying blocks, and the payments that may fail. Extensions have a desk of their own.
+"""Buying blocks, and the payments that may fail. Extensions are in `extensions`.
 
-The call takes no token: called twice, it buys twice. The buyer holds the answer at once; everybody else
-sees the block up to a minute and a half later. A block is there only when its payment settled.
+The call takes no token: called twice, it buys twice. The buyer gets the answer at once; lists show the block up to a
+minute and a half later. A block comes only when its payment settled.
 """
 
 from __future__ import annotations

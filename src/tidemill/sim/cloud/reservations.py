@@ -2,8 +2,8 @@
 
     payment-pending -> scheduled -> active -> expired          payment-pending -> payment-failed
 
-Frozen `Reservation` objects are replaced on change and keep their identity otherwise. What happens to the
-instances when a block ends is told in `block_end`, how blocks come to be bought in `purchases`.
+Frozen `Reservation` objects are replaced on change and keep their identity otherwise. What happens to the instances
+when a block ends is in `block_end`, how blocks are bought in `purchases`.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class Reservations:
         return None if record is None else record.now
 
     def everything(self) -> tuple[Reservation, ...]:
-        """All there ever were, as they are now, in the order they came."""
+        """All reservations ever, as they are now, in the order they were made."""
         if self._everything is None:
             self._everything = tuple(record.now for record in self._records.values())
         return self._everything
 
     def sale(self, reservation_id: str) -> tuple[datetime, int]:
-        """When it came to be, and how many instances were bought: fewer may have been delivered."""
+        """When it was made, and how many instances were bought: fewer may have been delivered."""
         record = self._records[reservation_id]
         return record.opened_at, record.bought
 
@@ -276,7 +276,7 @@ class Reservations:
 def owned_reservation(
     owned: OwnedReservation, catalog: Catalog, *, owner: str, seed: int, now: datetime
 ) -> Reservation:
-    """As it stands before its start; the account makes it active, at once when the start is not ahead."""
+    """A reservation of the scenario as EC2 would have sold it, before its start: on the grid, with a fee and tags."""
     kind = catalog.types.get(owned.instance_type)
     if kind is None:
         raise SpecError(f"reservation {owned.name}: '{owned.instance_type}' is not in the catalog")

@@ -1,4 +1,4 @@
-"""What Auto Scaling keeps of a group: members, activities, scheduled actions, hooks. `groups` changes them."""
+"""What Auto Scaling keeps of a group: members, activities, scheduled actions, hooks. `scaling_groups` changes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GroupMember:
     zone: str
     state: str  # AWS's word: Pending, InService, Terminating, Terminating:Wait, Terminating:Proceed
     since: datetime
-    template: Any = None  # what it was launched from, in whatever words the face that asks has
+    template: Any = None  # what it was launched from, as the group names it
     ended_by: str = ""
     ended_why: str = ""
     wait: Wait | None = None
@@ -36,7 +36,7 @@ class GroupMember:
 
 @dataclass(slots=True)
 class Wait:
-    """An instance held by a hook, until somebody says go on or the time is out."""
+    """An instance held by a hook, until somebody completes the action or the time is out."""
 
     hook: LifecycleHook
     token: str
@@ -90,7 +90,7 @@ class AutoScalingGroup:
     made_at: datetime
     tags: Pairs = ()  # of the group
     propagated: Pairs = ()  # those of them its instances get
-    template: Any = None  # in whatever words the face that made it has
+    template: Any = None  # as the caller that made it names it: in process and on the wire they differ
     subnets: tuple[str, ...] = ()
     policies: tuple[str, ...] = ("Default",)  # whom it ends first, in AWS's words
     suspended: dict[str, datetime] = field(default_factory=dict)  # process, since when
@@ -111,7 +111,7 @@ class AutoScalingGroup:
 
     @property
     def launch_error(self) -> str | None:
-        """What its last launch that is over said, if it failed."""
+        """The error of its last finished launch, if that failed."""
         for activity in reversed(self.activities):
             if activity.description.startswith("Launching") and activity.status in ("Failed", "Successful"):
                 return activity.message if activity.status == "Failed" else None

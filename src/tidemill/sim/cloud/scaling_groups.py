@@ -1,8 +1,8 @@
-"""Auto Scaling groups of the simulated account: a size that is wanted, and members that come and go to meet it.
+"""Auto Scaling groups of the simulated account: a desired size, and members that are launched and ended to meet it.
 
-A group launches through the same desk as everybody, so that a block that is full, not active yet or over refuses it in
-the same words; it then tries again for ever, less and less often. It replaces what dies, it chooses whom to end when
-it is made smaller, and it knows nothing of what runs there. Templates arrive here as recipes.
+A group launches like everybody else, so that a block that is full, not active yet or over refuses it in the same words;
+the group then tries again for ever, less and less often. It replaces what dies and chooses what to end when it is made
+smaller. It knows nothing of what runs on its instances.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidemill.sim.wakes import Wakes
 from tidemill.spec import names
 from tidemill.spec.units import format_instant
 
-# AWS documents none of these; what is seen is some seconds, about a minute, and minutes that grow.
+# AWS documents none of these; observed are some seconds, about a minute, and a growing number of minutes.
 REACTION_TIME = timedelta(seconds=5)
 HEALTH_CHECK = timedelta(seconds=60)
 FIRST_RETRY = timedelta(seconds=30)
@@ -145,7 +145,7 @@ class ScalingGroups:
         self.look(group, REACTION_TIME)
 
     def terminate(self, instance_id: str, *, decrement: bool) -> AutoScalingGroup:
-        """By name. One that is on its way out already stays on its way, and nothing is counted twice."""
+        """Of one instance. Does nothing to a member that is terminating already."""
         membership = self.of(instance_id)
         if membership is None:
             raise Gone(
@@ -218,7 +218,7 @@ class ScalingGroups:
     # --- meeting the size ---------------------------------------------------------------------------
 
     def look(self, group: AutoScalingGroup, after: timedelta) -> None:
-        """Compare what is wanted with what is there, that much later; an earlier look that is due stays."""
+        """Compare the desired size with the members after this time, or sooner where that is due already."""
         self.version += 1
         at = self._timeline.now() + after
         if group.next_look is not None and group.next_look <= at:
@@ -285,7 +285,7 @@ class ScalingGroups:
         """Tried again for ever, less and less often."""
         self._activities.fail(group, words)
         retry = min(FIRST_RETRY * 2.0 ** min(group.failures, 10), LONGEST_RETRY)
-        if not group.failures:  # once is news; that it goes on like this is not
+        if not group.failures:  # only the first failure in a row is told
             self._journal.add("group-launch-failed", group.name, words)
             self._wakes(f"group-launch-failed {group.name}")
         group.failures += 1
@@ -331,8 +331,8 @@ class ScalingGroups:
         del group.members[member.instance_id]
 
     def _dies(self, group: AutoScalingGroup, member: GroupMember) -> None:
-        """Its own ending goes on; what ended without the group is noticed by its health check and replaced, unless
-        that is suspended: then it stays on the list until somebody takes it off."""
+        """A termination by the group goes on. An instance that ended otherwise is found by the health check and
+        replaced; while that is suspended it stays listed until somebody removes it."""
         self.hooks.drop(member)
         if member.stays:
             member.healthy = False
@@ -355,7 +355,7 @@ def _check_size(minimum: int, desired: int, maximum: int) -> None:
 
 
 def _to_terminate(group: AutoScalingGroup, surplus: int) -> Iterator[GroupMember]:
-    """Whom a group ends when it is made smaller: the oldest first, or the newest. It asks nobody what runs there."""
+    """The members a group ends when it is made smaller: the oldest first, or the newest, whatever runs there."""
     staying = group.staying()
     ordered = staying[::-1] if group.policies[:1] == ("NewestInstance",) else staying
     yield from sorted(ordered, key=lambda member: member.healthy)[: max(0, surplus)]

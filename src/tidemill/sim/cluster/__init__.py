@@ -1,1 +1,1 @@
-"""The simulated Kubernetes cluster: API objects, scheduler, kubelets, controllers and a small Karpenter."""
+"""The simulated Kubernetes cluster: API server, scheduler, kubelets, controllers. It shares no rule with the engine."""

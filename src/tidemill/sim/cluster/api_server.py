@@ -1,7 +1,7 @@
-"""The memory of the simulated API server: every pod and node, indexed, with cheap consistent readings.
+"""The simulated API server: every pod and node, indexed, with cheap and consistent reads.
 
-It keeps the books (what is bound where, what is free, what waits, which GPUs work) in step with every write.
-It decides nothing: scheduling, kubelets and controllers do, each in a module of its own.
+With every write it updates what is bound where, what is free, which pods wait and which GPUs are used. It decides
+nothing: the scheduler, the kubelets and the controllers do, each in a module of its own.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ApiServer:
         self.pods_on_source: Counter[str] = Counter()  # by source label, bound non-daemon pods
         self.emptied_at: dict[str, datetime] = {}  # source label -> when the last of them left
         self.ran: list[PodRun] = []  # non-daemon pods that ended
-        # Counters, so that whoever samples knows without looking whether there is anything new.
+        # Counters: a reader that has seen the same value knows that nothing changed.
         self.pod_changes = 0
         self.node_changes = 0
         self.gpu_changes = 0
@@ -110,7 +110,7 @@ class ApiServer:
         return iter([self.pods[uid] for uid in self._bound.get(node, ())])
 
     def pods_by_node(self) -> dict[str, tuple[Pod, ...]]:
-        """A reading of its own; the tuples of nodes where nothing changed are the same ones as before."""
+        """A new dict; the tuples of nodes where nothing changed are the same objects as before."""
         pods, known = self.pods, self._pods_on
         for node in self._bound.keys() - known.keys():
             known[node] = tuple(pods[uid] for uid in self._bound[node])
@@ -199,7 +199,7 @@ class ApiServer:
             self.gpu_changes += 1
 
     def _pod_moved(self, pod: Pod, sign: int) -> None:
-        """Idle timers start from here; daemon pods come with the node and say nothing about its use."""
+        """Idle timers start from here. Daemon pods do not count: they come with the node."""
         if not pod.daemon:
             node = self.nodes[pod.node]
             source = source_of(node)
@@ -215,7 +215,7 @@ class ApiServer:
     # --- nodes --------------------------------------------------------------------------------------
 
     def add_node(self, node: KubeNode, capacity: Amounts) -> None:
-        """`capacity` is what the scheduler reckons with; the kubelet may not have all of it to give yet."""
+        """`capacity` is what the scheduler counts on; the kubelet may not have all of it yet."""
         self.node_infos[node.name] = NodeInfo(node, capacity)
         self._bound[node.name] = {}
         self._write_node(None, node)

@@ -1,8 +1,8 @@
 """The Kubernetes cluster of a rehearsal: `ports.Cluster` over the simulated API server, in virtual time.
 
-This is the face: the engine's verbs, what a scenario does to the cluster (jobs, services, faults), and the
-truth that reports and invariants read. The parts behind it are objects, scheduler, kubelet, node_life, jobs
-and services. It knows instances only by what the cloud tells it, and no rule of the engine.
+It has the methods of the port, what a scenario does to the cluster (jobs, services, faults), and the state that reports
+and invariants read. The parts behind it are api_server, scheduler, kubelet, node_lifecycle, jobs and services. It knows
+instances only by what the account reports, and no rule of the engine.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class SimCluster:
         self._nodes.remove(node)
 
     def _record_eviction(self, pod: Pod, grace_s: int | None, *, forced: bool, by: str = "") -> None:
-        """Only of pods on a node: taking a waiting pod back disturbs nobody."""
+        """Only of pods on a node: deleting a waiting pod disrupts nothing."""
         if not pod.node:
             return
         own_s = int(pod.terms.grace.total_seconds())
@@ -180,7 +180,7 @@ class SimCluster:
         self._journal.add(kind, pod.full_name, f"{how}: {reason}")
 
     def _preempt(self, pod: Pod, by: Pod) -> None:
-        """The scheduler's own doing: with the pod's whole grace, and past a budget where nothing else would do."""
+        """By the scheduler: with the pod's whole grace, and against a disruption budget where nothing else would do."""
         grace_s, reason = int(pod.terms.grace.total_seconds()), f"preempted by {by.full_name}"
         self.evictions.append(Eviction(self._timeline.now(), pod.full_name, pod.node, False, grace_s, reason))
         self._journal.add("pod-preempted", pod.full_name, f"from {pod.node}: {reason}")
@@ -189,12 +189,12 @@ class SimCluster:
     # --- what a scenario does -----------------------------------------------------------------------
 
     def instance_changed(self, instance: Instance) -> None:
-        """The cloud says so, at each change of an instance's state."""
+        """Called by the account at each change of an instance's state."""
         self._nodes.instance_changed(instance)
 
     @property
     def left_waiting(self) -> list[Callable[[], None]]:
-        """Called when the scheduler found no node for somebody: another autoscaler may have one launched."""
+        """Called when the scheduler found no node for a pod: another autoscaler may launch one."""
         return self._scheduler.left_waiting
 
     @property
@@ -237,7 +237,7 @@ class SimCluster:
         held_by_others: bool = False,
         node: str = "",
     ) -> Pod:
-        """A pod nobody would create again. With `node` it is bound by name, past the scheduler."""
+        """A pod without a controller. With `node` it is bound by name, without the scheduler."""
         pod = Pod(
             f"uid-{namespace}-{name}", namespace, name, shape, terms or Terms(), PodPhase.PENDING,
             self._timeline.now(), gated=gated, held_by_others=held_by_others,
@@ -309,7 +309,7 @@ class SimCluster:
 
     @property
     def changes(self) -> tuple[int, int, int]:
-        """Counters of pod, node and GPU changes: equal means nothing moved."""
+        """Counters of pod, node and GPU changes: equal means nothing changed."""
         return self._api.pod_changes, self._api.node_changes, self._api.gpu_changes
 
     def gpus_used(self) -> int:

@@ -1,9 +1,8 @@
 """A small daemon on every node that ends its pods in time, whether or not an engine is there (CB-16).
 
 It knows what a node can know by itself: the end it was launched with, or was told of since, and the pods it runs. It
-asks them as a kubelet that shuts down does: with their whole grace, past every disruption budget, without the
-eviction API. It acts after an engine that is there would have: what the engine does is gentler. All agents of
-the cluster in one object.
+deletes them as a kubelet that shuts down does: with their whole grace, without the eviction API and its disruption
+budgets. It acts later than an engine would, because the engine is gentler. One object holds all agents of the cluster.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.sim.cluster.api_server import ApiServer, source_of
 from tidemill.sim.cluster.kubelet import Kubelets
 
-# Between the end of the last grace and the deadline. Half of the minute that the engine keeps: it comes first.
+# Between the end of the last grace and the deadline. The engine keeps a minute, so the engine comes first.
 SPARE = timedelta(seconds=30)
-# From then on nobody new is let onto the node: what came later could not be given its grace.
+# From then on no new pod is let onto the node: it could not be given its grace.
 CLOSES = timedelta(minutes=5)
 
 
@@ -30,7 +29,7 @@ class DeadlineAgents:
         self.asked: Callable[[Pod], None] = lambda pod: None  # for the record
 
     def look(self, name: str) -> None:
-        """At the node joining, at a new end, at a pod that comes, and whenever something falls due."""
+        """Called when the node joins, its end changes, a pod is bound, and whenever a pod is due."""
         cancel = self._next.pop(name, None)
         if cancel is not None:
             cancel()

@@ -1,7 +1,7 @@
-"""The Job controller of the simulated cluster: pods made, lost and made again, work advanced and finished.
+"""The Job controller of the simulated cluster: it creates pods, replaces lost ones, and tracks the progress of work.
 
-A job works only while all its pods run. A lost pod is made again, gated; the survivors of a gang go on
-holding their nodes until somebody stops them, as in a real cluster.
+A job makes progress only while all its pods run. A lost pod is created again, gated; the other pods of a gang keep
+their nodes until somebody stops them, as in a real cluster.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Jobs:
         self._finish[job.name] = self._api.timeline.at(end, lambda: self._finished(job))
 
     def pod_leaving(self, pod: Pod, *, counts: bool) -> None:
-        """Work stops when the first pod is told to go: nothing done after that is relied on."""
+        """Work stops when the first pod is deleted: what is done after that does not count."""
         job = self._job_of(pod)
         self._interrupt(job, f"{pod.name} was told to stop")
         if counts and not job.over:

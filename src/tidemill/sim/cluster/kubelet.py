@@ -1,7 +1,7 @@
 """What happens to a pod on its node: admitted or refused, started, stopped within its grace, or killed.
 
-All kubelets of the cluster in one object. The pod's owner (a Job, a Deployment) is told and decides what
-follows; nothing here knows why a pod is deleted or who will make the next one.
+One object holds all kubelets of the cluster. The pod's owner (a Job, a Deployment) is notified and decides what
+follows; nothing here knows why a pod is deleted or who creates the next one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PodEnd(Enum):
 
 
 class PodOwner(Protocol):
-    """A controller, as the kubelet knows it. Each call comes after the API server's books were changed."""
+    """A controller, as the kubelet knows it. Each call comes after the API server has been updated."""
 
     @property
     def ready_at_start(self) -> bool:
@@ -79,7 +79,7 @@ class Kubelets:
         self._owners = owners  # by kind of workload: "Job", "Deployment"
         self._leaving_since: dict[str, datetime] = {}
         self.kills: list[Kill] = []
-        self.on_bound: Callable[[str], None] = lambda node: None  # who else on the node minds who comes
+        self.on_bound: Callable[[str], None] = lambda node: None  # for the node's deadline agent
 
     def _owner(self, pod: Pod) -> PodOwner | None:
         return self._owners.get(pod.workload.partition("/")[0])
@@ -143,7 +143,7 @@ class Kubelets:
     # --- stop ---------------------------------------------------------------------------------------
 
     def changes_anything(self, pod: Pod, grace_s: int | None) -> bool:
-        """Whether a deletion with this grace would begin or hasten anything: grace is never given back."""
+        """Whether a deletion with this grace would begin or hasten anything: grace is never extended."""
         grace = pod.terms.grace if grace_s is None else timedelta(seconds=grace_s)
         return pod.deleting_until is None or self._api.timeline.now() + grace < pod.deleting_until
 
@@ -180,7 +180,7 @@ class Kubelets:
             self._api.wake(f"{pod.full_name} is gone")
 
     def finish(self, pod: Pod) -> None:
-        """It succeeded: its owner asked for nothing more of it."""
+        """It succeeded, and its owner knows."""
         self._api.drop_pod(pod.uid)
         self._leaving_since.pop(pod.uid, None)
 
@@ -191,8 +191,7 @@ class Kubelets:
     def kill_all(self, node_name: str) -> None:
         """The node is dead, and its pods with it at once.
 
-        A real cluster may need minutes to notice: this errs on the quick side of recovery. What it is exact
-        about is the grace they did not get.
+        A real cluster may need minutes to notice, so recovery is too quick here. The grace they did not get is exact.
         """
         for uid in [pod.uid for pod in self._api.on(node_name)]:
             pod = self._api.pods.get(uid)  # gone, if the death of another ended its job

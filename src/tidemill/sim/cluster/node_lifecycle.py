@@ -1,8 +1,8 @@
 """How an instance becomes a node and stops being one: join, device registration, node check, death.
 
 Times are drawn per instance from the seed: join 3-5 min after launch, devices 60-90 s after the join, the
-check 20-40 s after that. Faults are armed beforehand and strike the next instances they match. It knows
-pods only as what dies with a node.
+check 20-40 s after that. Faults are armed beforehand and strike the next instances they match. Pods matter here only
+because they die with their node.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FaultKind = Literal["late-join", "never-joins", "gpus-never-register", "check-fa
 
 @dataclass(slots=True)
 class NodeTruth:
-    """The instants of one node's life; None: it has not come to that."""
+    """When each step of one node's life happened; None: not yet."""
 
     instance_id: str
     name: str
@@ -103,7 +103,7 @@ class NodeLifecycle:
     # --- up -----------------------------------------------------------------------------------------
 
     def instance_changed(self, instance: Instance) -> None:
-        """Instances of pools that are not in the spec join somebody else's cluster."""
+        """Instances of pools that are not in the spec join other clusters."""
         if instance.pool not in self.spec.pools:
             return
         truth = self.history.get(instance.id)
@@ -149,8 +149,8 @@ class NodeLifecycle:
             taints=(*_taints(pool.taints), *_taints(pool.startup_taints), Taint(names.TAINT_STARTUP)),
             ends_at=truth.ends_at,
         )
-        # The scheduler reckons with the devices from the start, as it does when a kubelet remembers them
-        # from its checkpoint: a pod that gets past the startup taint is bound, and refused by the kubelet.
+        # The scheduler counts on the devices from the start, as it does when a kubelet remembers them
+        # from its checkpoint: a pod that tolerates the startup taint is bound, and refused by the kubelet.
         self._api.add_node(node, kind.allocatable)
         self._add_daemon(truth.name)
         self._api.journal.add("node-joined", truth.name, f"{truth.instance_type} of pool {truth.pool}")
@@ -202,7 +202,7 @@ class NodeLifecycle:
         self._api.timeline.after(self._draw("check", truth.instance_id, CHECK_S), lambda: self._check(truth))
 
     def _check(self, truth: NodeTruth) -> None:
-        """startupTaints are their owners' to remove (a network plugin, say): off when the check passes."""
+        """startupTaints are removed by their owners (a network plugin, say): here when the check passes."""
         if truth.dead_at is not None or truth.gone_at is not None:
             return
         if self._struck_by("check-fails", truth):
@@ -265,7 +265,7 @@ class NodeLifecycle:
         self._api.wake(f"{truth.name} is not ready")
 
     def remove(self, name: str) -> None:
-        """The node object goes; pods still on it are let go, as the pod garbage collector does."""
+        """Deletes the node object and the pods still on it, as the pod garbage collector does."""
         self._api.node(name)
         cancel = self._forget.pop(name, None)
         if cancel is not None:

@@ -1,7 +1,7 @@
 """The Deployment and StatefulSet controllers of the simulated cluster, with their PodDisruptionBudgets.
 
-Pods are not gated: a service takes what room there is. A replacement is made the moment a pod is told to
-go, and counts as ready only once it has loaded; a terminating pod counts no more.
+Pods are not gated: a service takes what resources there are. A replacement is created the moment a pod is deleted, and
+counts as ready only once it has loaded; a terminating pod does not count.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Services:
         return truth
 
     def stop(self, name: str) -> None:
-        """Somebody deleted it: its pods go with their own grace and nothing replaces them."""
+        """Somebody deleted it: its pods end with their own grace and are not replaced."""
         truth = self.by_name[name]
         truth.stopped = self._api.timeline.now()
         for replica_set in truth.sets:
@@ -137,7 +137,7 @@ class Services:
         self._api.wake(f"{pod.full_name} was created")
 
     def _reconcile(self, truth: ServiceTruth, replica_set: SetTruth, message: str = "") -> None:
-        """As many pods as are asked for, of the template that is there; in a rolling update new before old."""
+        """Create and delete pods to match the replicas and the template; a rolling update creates before it deletes."""
         if truth.stopped is not None:
             return
         old = replica_set.old
@@ -158,8 +158,8 @@ class Services:
         return min(leavers, key=lambda uid: self._standing(replica_set, uid), default=None)
 
     def _standing(self, replica_set: SetTruth, uid: str) -> tuple[object, ...]:
-        """Who goes first, as the ReplicaSet controller ranks: who has no node, who is not ready, who is marked, who is
-        newest. Where they are says nothing."""
+        """Deletion order, as the ReplicaSet controller ranks: pods without a node first, then those that are not ready,
+        are marked for deletion, are newest. On which node they are does not matter."""
         pod = self._api.pods[uid]
         age = list(replica_set.members).index(uid)
         return bool(pod.node), pod.ready, uid not in replica_set.going, -age
@@ -235,7 +235,7 @@ class Services:
                 self._workloads_read = None
 
     def _update_budget(self, truth: ServiceTruth, replica_set: SetTruth) -> None:
-        """Of a set that is not there nothing is asked."""
+        """A set with no replicas has no budget."""
         minimum = truth.service.min_available if replica_set.replicas else 0
         if not minimum:
             if self._budgets.pop(replica_set.workload, None) is not None:
@@ -265,7 +265,7 @@ class Services:
 
 
 def sets_of(truth: ServiceTruth) -> list[SetTruth]:
-    """The set itself and, where it has somewhere else to run, the one it is paired with, at nothing."""
+    """The set itself and, for the paired method, its pair with no replicas."""
     service, how = truth.service, truth.service.handover
     surge = resolved(how.max_surge, service.replicas, up=True) if how.kind == "Deployment" else 0
     missing = resolved(how.max_unavailable, service.replicas, up=False) if how.kind == "Deployment" else 1

@@ -1,7 +1,7 @@
-"""What runs, as the simulator knows it to be: jobs with their progress, services with their readiness.
+"""Jobs with their progress and services with their readiness, as the simulator knows them.
 
-The arithmetic of work done, saved and lost, and of downtime, is here and pure; the controllers that act on
-it are in `jobs` and `services`. Nothing here knows a node, a source or the engine.
+The arithmetic of work done, saved and lost, and of downtime, is here and pure; the controllers that act on it are in
+`jobs` and `services`. Nothing here knows a node, a source or the engine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def shape_of(template: PodTemplate) -> PodShape:
 
 
 def terms_of(template: PodTemplate, duration: timedelta | None = None) -> Terms:
-    """`duration` is the truth; a job may say something else about itself, or nothing."""
+    """`duration` is the true one; a job may declare another, or none."""
     expected: timedelta | None = None
     checkpoint_time, checkpoint_every = _NOTHING, None
     load = template.load
@@ -116,7 +116,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Stint:
-    """One stretch of work on one source. What counts of it is its beginning: the end of it may have been lost."""
+    """One span of work on one source. Its first part counts: the last part may have been lost."""
 
     source: str
     since: datetime
@@ -293,7 +293,7 @@ class ServiceTruth:
         return max(1, self.min_available)
 
     def record(self, now: datetime, ready: int) -> None:
-        """Within one instant only the last count stays: nobody could have noticed the others."""
+        """Of several counts within one instant only the last is kept."""
         self.ready = ready
         if self.series and self.series[-1][0] == now:
             self.series.pop()

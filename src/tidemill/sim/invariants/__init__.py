@@ -1,8 +1,8 @@
-"""The eleven invariants, checked on the simulator's truth and never on what the engine believes.
+"""The eleven invariants, checked on the simulator's own state and never on what the engine believes.
 
-Safety ones hold at every instant, the others within a stated bound. A violation stops the run with the seed,
-the instant and the objects, so that it can be replayed. Each check is in the module of its subject: capacity,
-money, endings, plans, wholeness.
+Safety invariants hold at every instant, the others within a stated bound. A violation stops the run with the seed, the
+instant and the objects, so that it can be replayed. Each check is in the module of its subject: capacity, money,
+deadlines, plans, workloads.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SENTENCES = {
 }
 # What is true for minutes, or costs by the hour, need not be looked at every second.
 LOOK_EVERY = timedelta(minutes=1)
-# Orphans are dated by their own books, so that looking rarely misses none; their bound is longer by this.
+# Orphans are dated by their own records, so a rare check misses none; their bound is longer by this.
 LOOK_FOR_ORPHANS_EVERY = timedelta(minutes=5)
-# What was spent in a month stays spent: a look an hour sees it all the same.
+# What was spent in a month stays spent: a check an hour is enough.
 LOOK_AT_MONEY_EVERY = timedelta(hours=1)
 
 

@@ -1,4 +1,4 @@
-"""1, 2 and 11: blocks hold what runs on them, pools keep their limits, and strangers are left alone."""
+"""1, 2 and 11: blocks hold what runs on them, pools keep their limits, instances of others are left alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""4 and 5: every pod is gone before AWS takes its node, and nobody loses grace that a deadline did not cost.
+"""4 and 5: every pod is gone before AWS takes its node, and no pod loses grace unless a deadline forces it.
 
-A pod that still runs at the deadline dies with its node at that very instant, so both are read from who died
-and how: the kubelets' record of deaths and the API server's record of shortened deletions.
+A pod that still runs at the deadline dies with its node at that instant, so both are read from the kubelets' record of
+deaths and the cluster's record of shortened deletions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidemill.sim.cluster.kubelet import Eviction, Kill
 from tidemill.sim.invariants.truth import Findings, Truth
 
 # The engine forces a pod out a minute before its grace would no longer fit: an engine that was there at any
-# moment of that minute could have done it. One that was away for all of it is reported, not blamed.
+# moment of that minute could have done it. One that was absent for all of it violates nothing.
 LAST_SAFE_MINUTE = timedelta(minutes=1)
 # A forced deletion gives the grace that is left, less a few seconds for the call.
 CALL_TAKES = timedelta(seconds=30)

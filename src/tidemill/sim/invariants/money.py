@@ -19,7 +19,7 @@ from tidemill.store.months import bounds
 
 HOURLY = (SourceKind.SPOT, SourceKind.ON_DEMAND)
 CENT = 0.01  # sums of floats
-# An engine that was away or throttled cannot stop what runs: what that cost in the last hours is forgiven.
+# An engine that was absent or throttled cannot stop what runs: what that cost in the last hours does not count.
 FORGIVEN_OVER = timedelta(hours=3)
 
 
@@ -91,7 +91,7 @@ def _outside(truth: Truth, purchase: Purchase, intent: PurchaseIntent) -> str:
 
 
 class Overflow:
-    """Looks at what is paid by the hour. Of the many lives there ever were, those of this month are kept at hand."""
+    """Checks what is paid by the hour. It keeps a list of the instances of this month."""
 
     def __init__(self) -> None:
         self._lives: list[InstanceHistory] = []

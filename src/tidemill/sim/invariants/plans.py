@@ -18,7 +18,7 @@ from tidemill.model.pods import Pod
 from tidemill.sim.invariants.truth import Findings, Truth
 
 # 6: deciding twice at every tick would double the run. Plans with several actions, whose order could differ,
-# are always decided twice; of the others a sample, by a prime that follows no rhythm.
+# are always decided twice; of the others a sample, every so many (a prime, to follow no pattern).
 DECIDE_TWICE_EVERY = 101
 # 10: more often than this within the hour is a loop. What legitimately repeats does so every ten minutes.
 REPEAT_BOUND = 15

@@ -1,7 +1,7 @@
-"""What the checks look at: the simulator's own books, and when the engine could not have acted.
+"""What the invariants read: the simulator's own records, and when the engine could not have acted.
 
 Nothing here comes from the engine: deadlines are those at which the simulated AWS and the provisioners act,
-so that a wrong deadline in the engine cannot hide itself.
+so that a wrong deadline in the engine shows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Truth:
     journal: Journal
     now: Callable[[], datetime]
     decide: Decide
-    agents: bool = False  # nodes end by themselves: then no absence of the engine is an excuse
+    agents: bool = False  # nodes have deadline agents: then an absent engine excuses nothing
     absences: list[Span] = field(default_factory=list)  # the engine was not there, or saw nothing
     throttled: list[Span] = field(default_factory=list)  # AWS answered no call
 
@@ -63,7 +63,7 @@ class Truth:
         return self.cloud.instance_histories[node_truth.instance_id] if node_truth is not None else None
 
     def deadline_of(self, history: InstanceHistory) -> datetime | None:
-        """When AWS or its provisioner takes this instance; None: nobody has said they will."""
+        """When AWS or its provisioner ends this instance; None: not known to end."""
         ends = [history.now.ends_at] if history.now.ends_at is not None else []
         block = self.cloud.reservation(history.now.source.id) if history.now.source.id else None
         if block is not None and block.kind is SourceKind.BLOCK and block.end is not None:
@@ -72,7 +72,7 @@ class Truth:
         return min(ends, default=None)
 
     def soon_over(self, instance_id: str, now: datetime) -> bool:
-        """It would end within two hours anyway: whoever empties it does so for its deadline."""
+        """It ends within two hours anyway, so that a drain is for its deadline."""
         deadline = self.deadline_of(self.cloud.instance_histories[instance_id])
         return deadline is not None and deadline - now < timedelta(hours=2)
 

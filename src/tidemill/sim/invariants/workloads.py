@@ -95,14 +95,14 @@ def check_services(truth: Truth) -> Findings:
             continue
         moves = _time_to_move(service)
         if moves is None or not _had_somewhere_to_go(truth, service, since - moves):
-            continue  # a promise nobody could keep is reported as downtime, and is not the engine's fault
+            continue  # nobody could have kept the promise: reported as downtime, no violation
         if not _lost_to_hardware(truth, service) and not truth.was_absent(since - timedelta(minutes=30), now):
             yield 9, (service.name, f"{service.ready} ready since {format_instant(since)}")
 
 
 def _time_to_move(service: ServiceTruth) -> timedelta | None:
-    """How long all its replicas need to move by the method it asks for, if what that needs is there, or else one
-    budget's worth at a time; None: its minimum is all it has, and only making before breaking could keep it."""
+    """How long all its replicas need to move by the method it asks for, or else within its disruption budget; None: the
+    minimum is all its replicas, and it has no method that starts new ones first."""
     first_set, how = service.sets[0], service.service.handover
     makes_first = {
         "rollout": first_set.max_surge > 0 and first_set.max_unavailable == 0,
@@ -118,7 +118,7 @@ def _time_to_move(service: ServiceTruth) -> timedelta | None:
 
 
 def _had_somewhere_to_go(truth: Truth, service: ServiceTruth, since: datetime) -> bool:
-    """Nodes that were open by then, stay up, and hold its minimum, whether somebody sits there or not."""
+    """Whether nodes that were open by then and stay up could hold its minimum, taken or not."""
     seats = 0
     for node in truth.cluster.view().nodes:
         opened = node.opened_at is not None and node.opened_at <= since
@@ -134,7 +134,7 @@ def _had_somewhere_to_go(truth: Truth, service: ServiceTruth, since: datetime) -
 
 
 def _lost_to_hardware(truth: Truth, service: ServiceTruth) -> bool:
-    """Hardware took a replica since the service was last complete: that is not the engine's to keep up."""
+    """Hardware took a replica since the service was last complete: the engine could not prevent that."""
     complete = max((at for at, ready in service.series if ready == service.replicas), default=service.started)
     for kill in truth.cluster.kills:
         if kill.workload == service.workload and kill.at >= complete:

@@ -1,8 +1,8 @@
-"""A small Karpenter in the simulated cluster: launches nodes for pods that fit nowhere, and lets empty ones go.
+"""A small Karpenter in the simulated cluster: it launches nodes for pods that fit nowhere, and deletes empty nodes.
 
 It knows what the real one knows: the NodePools and node classes it is given (`KubeObjects`), pods that the scheduler
 could not place, and EC2. It launches through the simulated account, so that a block's slots, states and refusals are
-the same for everybody. What it deletes at a block's end, forty minutes before it, is told in `block_end`.
+the same for everybody. What Karpenter deletes forty minutes before a block's end is in `cloud.block_end`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SimKarpenter:
     # --- KubeObjects --------------------------------------------------------------------------------
 
     def apply(self, wanted: Mapping[str, Any]) -> None:
-        """The rules of the API server that a careless caller would break."""
+        """With the rules of the API server that a caller could break."""
         key = (wanted["kind"], wanted["metadata"]["name"])
         old = self._objects.get(key)
         if wanted["kind"] == "NodePool":
@@ -133,7 +133,7 @@ class SimKarpenter:
     # --- for pods -----------------------------------------------------------------------------------
 
     def _provision(self, pools: Sequence[NodePool]) -> None:
-        """Pods onto what is coming, first; then a new node for each that is left, and for whoever fits beside it."""
+        """Place pods onto nodes that are coming; then launch a node for each pod that is left, and fill it up."""
         coming = [(claim.offering, self._free(claim.offering.kind)) for claim in self._coming()]
         hopeless: set[tuple[PodShape, str]] = set()  # one of a kind is enough to know
         for pod in self._unschedulable():
@@ -150,7 +150,7 @@ class SimKarpenter:
             self._stir_again()
 
     def _unschedulable(self) -> list[Pod]:
-        """The scheduler looked and found nothing; a pod behind a gate is nobody's business yet."""
+        """Pods for which the scheduler found no node; gated pods are left out."""
         waiting = (
             pod
             for pod in self._cluster.view().pods
@@ -298,7 +298,7 @@ class SimKarpenter:
 
 
 def bootable(spec: Spec) -> Spec:
-    """The documents with what only a real launch needs made up where they do not say it: a rehearsal boots nothing."""
+    """The documents, with made-up values for what only a real launch needs: a rehearsal boots nothing."""
     platform = spec.platform.spec
     zones = platform.subnets or {f"{platform.region}a": ()}
     said = platform.model_copy(

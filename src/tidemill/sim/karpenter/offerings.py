@@ -121,7 +121,7 @@ def _by_the_hour(pool: NodePool, catalog: Catalog, zones: Iterable[str]) -> Iter
             continue
         for zone in places:
             for source in (Source(SourceKind.ON_DEMAND), Source(SourceKind.SPOT)):
-                # Spot is cheaper by some share; which, does not matter to the order of types.
+                # How much cheaper spot is does not matter to the order of types.
                 usd_h = kind.on_demand_usd_h * (0.5 if source.kind is SourceKind.SPOT else 1)
                 yield Offering(kind, zone, source, usd_h, _labels(pool, kind, zone, source.kind.value, {}))
 

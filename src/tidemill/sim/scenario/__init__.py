@@ -1,1 +1,1 @@
-"""A rehearsal: a scenario played out on the simulated cloud and cluster, watched and summed up."""
+"""A rehearsal: runs a scenario on the simulated account and cluster, checks it and sums it up."""

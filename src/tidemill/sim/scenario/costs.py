@@ -94,7 +94,7 @@ class _Spent:
         )
 
     def _owner(self, reservation: Reservation) -> str:
-        """Of one that is nobody's in particular: the only pool that could use it; several: none of them."""
+        """Without a pool of its own: the only pool that could use it; empty where several could."""
         if reservation.pool:
             return reservation.pool
         may = [
@@ -114,7 +114,7 @@ class _Spent:
         )  # fmt: skip
 
     def _uses(self, history: InstanceHistory, kind: InstanceType, count: int) -> Iterator[Use]:
-        """What a pod has of a GPU node is its GPUs: one that asks for none costs nothing more there."""
+        """On a GPU node a pod is charged for its GPUs: a pod without any costs nothing there."""
         whole = (kind.gpus or kind.vcpus * 1000) * count
         node = self._rehearsal.cluster.nodes.get(history.now.id)
         for ran in self._ran.get(node.name, ()) if node is not None else ():

@@ -1,6 +1,6 @@
-"""Crashes at any step: a port that lets the engine die just before or just after one of its calls.
+"""Crashes at any step: a port that makes the engine crash just before or just after one of its calls.
 
-The call itself is real: `after:purchase` means bought, and nobody left to write it down.
+The call itself is real: `after:purchase` means that the block is bought and the ledger does not say so.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Crashing:
         before, after, points = f"before:{name}", f"after:{name}", self._points
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not points.armed:  # as nearly always, and the engine calls its ports a hundred thousand times
+            if not points.armed:  # nearly always; the engine calls its ports a hundred thousand times
                 return inner(*args, **kwargs)
             points.reached(before)
             answer = inner(*args, **kwargs)

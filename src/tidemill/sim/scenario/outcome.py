@@ -1,4 +1,4 @@
-"""The outcome of a rehearsal: plain data, computed from the simulator's truth, printed by everyone.
+"""The outcome of a rehearsal: plain data, computed from the state of the simulator.
 
 `as_json()` is the contract of `tidemill rehearse --json`: keys are only ever added. Instants are RFC 3339
 strings in UTC there, durations are seconds, money is dollars.
@@ -41,7 +41,7 @@ class BlockRow:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpan:
-    """One node's life, for the Gantt: phases in order with the instant each began; the last ends at `gone_at`."""
+    """The phases of one node in order, each with the instant it began; the last ends at `gone_at`."""
 
     id: str
     pool: str

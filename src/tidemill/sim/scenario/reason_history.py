@@ -1,7 +1,7 @@
-"""What an engine said in its plans, tick after tick: why pods waited, and for how long; what it warned of.
+"""The reasons an engine gave in its plans: why pods waited and for how long, and what it warned of.
 
-Kept while a rehearsal runs, because the last plan alone says only what is so at the end: when the last
-block has expired, every pod waits for capacity, whatever it was that held it all the days before.
+Recorded while a rehearsal runs, because the last plan only says why pods wait at the end: when the last block has
+expired, every pod waits for capacity, whatever held it all the days before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidemill.model.reasons import (
 from tidemill.model.world import World
 
 ON_ITS_WAY: tuple[UnmetCode, ...] = ("starting", "launching")
-# Whoever was held less than this while capacity stood came when it was about to end, and waits for the next.
+# A pod that was held less than this while there was capacity came shortly before that capacity ended.
 _SAYS_SOMETHING = timedelta(hours=1)
 _NOTHING = timedelta(0)
 
@@ -68,12 +68,12 @@ class HeldFor:
 
     @property
     def weight(self) -> tuple[timedelta, timedelta]:
-        """Time with nothing at all to run on says only that: it decides where no other reason held for long."""
+        """Reasons given while there was no capacity at all count only where no other reason held for long."""
         has_capacity = self.with_capacity if self.with_capacity >= _SAYS_SOMETHING else _NOTHING
         return has_capacity, self.with_capacity + self.without_capacity
 
     def add(self, other: HeldFor) -> None:
-        """Of reasons that differ in their figures, the last one given while capacity stood stays."""
+        """Of reasons that differ only in their figures, the last one given while there was capacity is kept."""
         if other.with_capacity or not self.with_capacity:
             self.unmet = other.unmet
         self.with_capacity += other.with_capacity
@@ -82,11 +82,11 @@ class HeldFor:
 
 @dataclass(slots=True)
 class _Wait:
-    """One reason of one pod, for one stretch of time."""
+    """One reason of one pod, for one span of time."""
 
     unmet: Unmet
     since: datetime
-    has_capacity: bool  # some capacity stood meanwhile
+    has_capacity: bool  # there was some capacity meanwhile
 
     def until(self, now: datetime) -> HeldFor:
         length = now - self.since
@@ -104,7 +104,7 @@ class ReasonHistory:
     _held: dict[str, dict[tuple[str, ...], HeldFor]] = field(default_factory=dict)
 
     def record(self, world: World, plan: Plan) -> list[Warning]:
-        """Returns what was never warned of before."""
+        """Returns the warnings that are new."""
         if not (plan.unmet or plan.warnings or self._waits):
             return []
         now, has_capacity = world.now, _has_capacity(world)
@@ -139,7 +139,7 @@ class ReasonHistory:
         return [self._waits[pod].unmet for pod in pods if pod in self._waits]
 
     def held_longest(self, pods: Iterable[str], now: datetime) -> Unmet | None:
-        """The reason that held one of these pods longest. To be on the way is not to be held."""
+        """The reason that held one of these pods longest; waiting for a node that starts does not count."""
         reasons: list[HeldFor] = []
         for pod in pods:
             sums: dict[tuple[str, ...], HeldFor] = {}
@@ -163,7 +163,7 @@ class ReasonHistory:
 
 
 def _has_capacity(world: World) -> bool:
-    """A reservation is active, or an instance lives: whoever waits now waits for another reason than that."""
+    """A reservation is active or an instance is up: pods that wait now wait for another reason than no capacity."""
     return any(one.state is ReservationState.ACTIVE for one in world.reservations) or any(
         node.instance is not None and node.instance.state in INSTANCE_UP_STATES for node in world.nodes
     )

@@ -66,7 +66,7 @@ class GpuRecorder:
         }
 
     def _count_paid(self) -> int:
-        """Reservations are paid whole while they are active, other instances while they run. Others' are not ours."""
+        """Our reservations are paid whole while they are active, other instances while they run."""
         paid = sum(
             reservation.count * self._catalog.types[reservation.instance_type].gpus
             for reservation in self._cloud.all_reservations()
@@ -91,7 +91,7 @@ class AlertRecorder:
         self.engine_starts(spec)
 
     def engine_starts(self, spec: Spec) -> None:
-        """What the last one remembered is gone; the book is not."""
+        """A new engine has lost the memory of the last one; the alert book is kept."""
         self._spec, self._watch = spec, AlertTracker(spec, self._book)
 
     def after(self, tick: Tick) -> None:
@@ -100,7 +100,7 @@ class AlertRecorder:
         self._watch.after(tick)
 
     def listen(self, now: datetime) -> None:
-        """Was it silent for too long until now? Told as of the instant at which a watchdog would have."""
+        """Raise the alert of a silent engine, as of the instant at which a watchdog would have."""
         rules, last = self._spec.platform.spec.alerts, self._heard_at
         told_at = last + rules.silent_after
         if now < told_at:

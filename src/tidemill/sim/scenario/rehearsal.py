@@ -1,7 +1,7 @@
 """A rehearsal: the engine, unmodified, on a simulated AWS and a simulated cluster, in virtual time.
 
-It composes the simulated world, plays the scenario, lets the engine sleep until an event or its own
-`wake_at`, crashes and restarts it where the scenario says so, and checks the invariants all along.
+It builds the simulated account and cluster, schedules the scenario, wakes the engine at an event or at its own
+`wake_at`, crashes and restarts it where the scenario says so, and checks the invariants at every step.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RESTART_AFTER = timedelta(seconds=30)  # a crashed controller's pod is running a
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One action the engine took, with what came of it: the sequence two runs are compared by."""
+    """One action the engine took, with its error. Two runs are compared by this sequence."""
 
     at: datetime
     action: Action
@@ -134,7 +134,7 @@ class Rehearsal:
         self.timeline.advance(at)
 
     def next_at(self) -> datetime:
-        """The next instant at which something happens or the engine wants to look."""
+        """The next instant at which something happens or the engine ticks."""
         now = self.timeline.now()
         tick = max(self._tick_at if not self._awake else now, self._back_at)
         if self._every_second:
@@ -143,7 +143,7 @@ class Rehearsal:
         return min(tick, due or tick, self.end)
 
     def step(self) -> bool:
-        """One instant: everything due happens, then the engine looks if it was woken. False: it is over."""
+        """One instant: everything due happens, then the engine ticks if it was woken. False: the end is reached."""
         if self.timeline.now() >= self.end:
             return False
         at = self.next_at()
@@ -170,7 +170,7 @@ class Rehearsal:
             self._tick_at = now + AFTER_FAILING
             self._truth.absences.append((now, self._tick_at))
             return
-        self._awake = False  # what its own actions stirred up is looked at a second later
+        self._awake = False  # events of its own actions wake it a second later
         self._tick_at = tick.wake_at
         self._note(tick)
         self._stop_on(self.invariants.check_tick(tick))
@@ -242,7 +242,7 @@ class Rehearsal:
         )
 
     def _provisioned(self) -> ProvisionedCloud | None:
-        """As in production, where a pool launches through groups. Other pools would only pay for it here."""
+        """As in production, where a pool launches through groups. Without such a pool it would only cost time."""
         if self._through is not None:
             return self._through(self)
         if not uses_groups(self.spec):
@@ -259,7 +259,7 @@ class Rehearsal:
         self._awake = True
 
     def was_absent_before(self, at: datetime) -> bool:
-        """Was the engine dead, blind or kept away in the hour before: too late then to ask politely."""
+        """Whether the engine was down or could not read AWS in the hour before."""
         return self._truth.was_absent(at - timedelta(hours=1), at)
 
     # --- what a script does (script.Stage) ----------------------------------------------------------
@@ -294,7 +294,7 @@ class Rehearsal:
         self._truth.throttled.append((now, now + duration))
 
     def record_verdict(self, window: str, by: str, approved: bool, note: str) -> None:
-        """A person looks at what is proposed for a window; if nothing is, the word is noted as lost."""
+        """A person decides on what is proposed for a window; if nothing is, the journal says so."""
         for intent in self.ledger.purchases():
             if intent.window == window and intent.state is PurchaseState.PROPOSED:
                 try:
@@ -314,5 +314,5 @@ class Rehearsal:
         )
 
 
-# Too frequent to be worth a line each; counted in `done` all the same.
+# Too frequent for a line each; they are in `done`.
 _QUIET = ("SettleLaunch", "AnnounceEnd", "MarkReady", "Admit", "RemoveNode")

@@ -1,7 +1,7 @@
-"""A Scenario laid out on the timeline: who comes when, what people do, what goes wrong.
+"""Schedules a scenario on the timeline: jobs, services, decisions, extensions and faults.
 
-All that is random here is drawn when the rehearsal begins, one stream per line of the scenario, so that
-nothing the engine does can change what the world has in store for it.
+Everything random is drawn when the rehearsal begins, one stream per line of the scenario, so that nothing the engine
+does can change what happens to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ P = ParamSpec("P")
 
 
 class Simulation(Protocol):
-    """What a script plays on."""
+    """What a scenario acts on: the rehearsal."""
 
     timeline: Timeline
     journal: Journal

@@ -1,4 +1,4 @@
-"""A finished (or stopped) rehearsal, summed up: every row of the Outcome, from the simulator's truth."""
+"""Sums up a finished (or stopped) rehearsal: every row of the Outcome, from the state of the simulator."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def _job(rehearsal: Rehearsal, job: JobTruth, end: datetime) -> JobRow:
 
 
 def _held_by(rehearsal: Rehearsal, pods: tuple[str, ...], end: datetime) -> str:
-    """Not the reason at the end: once the last block is over that is the same for everybody."""
+    """Not the reason at the end: once the last block is over that is the same for all pods."""
     longest = rehearsal.reasons.held_longest(pods, end)
     return sentence(longest.reason) if longest is not None else ""
 
@@ -261,7 +261,7 @@ def _purchase(rehearsal: Rehearsal, intent: PurchaseIntent) -> PurchaseRow:
 
 
 def _why_not_bought(rehearsal: Rehearsal, intent: PurchaseIntent) -> str:
-    """What stood in its way last says more than that it expired then; a refusal speaks for itself."""
+    """The last obstacle, unless it was refused or failed; and the note."""
     warned = [warning for warning in rehearsal.reasons.warned.values() if warning.about == intent.id]
     settled = intent.state in (PurchaseState.REFUSED, PurchaseState.FAILED)
     obstacle = "" if settled or not warned else sentence(max(warned, key=lambda warning: warning.last).reason)
@@ -269,7 +269,7 @@ def _why_not_bought(rehearsal: Rehearsal, intent: PurchaseIntent) -> str:
 
 
 def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:
-    """A proposal is called by its window: one that expires is followed by another with the same trouble."""
+    """A proposal is named by its window: one that expires is followed by another with the same warning."""
     windows = {warning.id: f"{warning.plan}/{warning.window}" for warning in rehearsal.ledger.purchases()}
     rows: dict[tuple[str, ...], WarningRow] = {}
     for warning in rehearsal.reasons.warned.values():
@@ -281,7 +281,7 @@ def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:
 
 
 def _cost(rehearsal: Rehearsal, blocks: tuple[BlockRow, ...], shares: Costs) -> dict[str, float]:
-    """Fees of the blocks that were paid, what the hour meters show, and what of both ran no work so far."""
+    """Fees of paid blocks, hourly costs, and how much of both was idle so far."""
     bought = [block for block in blocks if block.state not in UNPAID_STATES]
     fees = sum(block.fee_usd for block in bought)
     hourly = rehearsal.cloud.hourly_usd()

@@ -163,7 +163,7 @@ def _arm_account_fault(wire: Wire, kind: FaultKind, given: Given) -> tuple[str, 
     if "duration" in kind.parameters:
         usual = {FaultKind.RETIREMENT: timedelta(hours=24), FaultKind.EVENT_LATE: timedelta(minutes=10)}
         duration = usual[kind] if kind in usual and "duration" not in given else _duration(given)
-    # Events travel to queues here; what wakes an engine in process is another matter.
+    # On the wire these faults strike the events on their way to queues, not the wakes of an engine in process.
     events = wire.bus.transport if wire.bus is not None else None
     match kind:
         case FaultKind.EVENT_LOST if events is not None:
@@ -194,7 +194,7 @@ def _call(given: Given) -> Call:
 
 
 def _given(environ: dict[str, Any]) -> Given:
-    # A web page can make a browser post plain text here unasked, but not JSON.
+    # A web page can make a browser post plain text here, but not JSON.
     if "json" not in environ.get("CONTENT_TYPE", ""):
         raise SpecError("send JSON, and say so: Content-Type: application/json")
     given = json.loads(environ["wsgi.input"].read() or b"{}")

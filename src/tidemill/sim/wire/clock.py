@@ -1,7 +1,7 @@
-"""One clock for everybody on the wire, and one turn at a time.
+"""One clock for all clients of the wire, and one request at a time.
 
-A request and a step of the timeline never interleave: whoever has the turn has the account to himself, and time stands
-still meanwhile. At speed N virtual time runs N times as fast as the wall; at speed 0 it moves only when it is told to.
+A request and a step of the timeline never interleave: a request has exclusive access to the account, and time stands
+still meanwhile. At speed N virtual time runs N times as fast as wall time; at speed 0 it moves only by command.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 # How often the pump looks: fine enough for speed 60, where it moves three virtual seconds at a time.
 _PUMP_EVERY_S = 0.05
-# A month a second. Faster than that nobody can follow, and a request would see a world of its own.
+# A month a second. At more, too much would happen between two requests.
 MOST_SPEED = 3_000_000.0
 
 
@@ -41,7 +41,7 @@ class WireClock:
 
     @contextmanager
     def turn(self) -> Iterator[datetime]:
-        """The account to oneself, at this instant."""
+        """Exclusive access to the account, at this instant."""
         with self._turn:
             self._catch_up()
             yield self._timeline.now()
@@ -65,7 +65,7 @@ class WireClock:
             self._anchor_here()
 
     def advance(self, *, to: datetime | None = None, by: timedelta = timedelta(0)) -> datetime:
-        """Let time pass; the new now. An instant that has passed changes nothing."""
+        """Let time pass; returns the new time. An instant in the past changes nothing."""
         with self.turn() as now:
             target = (to or now) + by
             if target.microsecond:
@@ -90,7 +90,7 @@ class WireClock:
     # --- things happen, asked or not ----------------------------------------------------------------
 
     def start(self) -> None:
-        """From here on time runs; what it took to get ready does not count."""
+        """From now on time runs; the time it took to start does not count."""
         with self._turn:
             self._anchor_here()
         self._stopping.clear()

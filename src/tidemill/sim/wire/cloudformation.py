@@ -28,7 +28,7 @@ _theirs: dict[str, Any] = {}
     "cloudformation", "CreateStack", "UpdateStack", "DeleteStack", "CreateChangeSet", "ExecuteChangeSet"
 )
 def stacks(call: ApiCall) -> Result:
-    """moto's business, with our models. They come with the first stack: moto's reader takes a second to load."""
+    """Answered by moto, with our models. They are installed with the first stack: moto's parser takes a second to load."""
     from moto.cloudformation.parsing import get_model_map
 
     models: dict[str, Any] = get_model_map()
@@ -39,7 +39,7 @@ def stacks(call: ApiCall) -> Result:
 
 
 def put_back() -> None:
-    """When the server stops: whoever uses moto in this process finds it as it was."""
+    """When the server stops, moto gets its own models back."""
     if not _theirs:
         return
     from moto.cloudformation.parsing import get_model_map
@@ -103,7 +103,7 @@ class Resource:
         self.make()
 
     def end(self) -> None:
-        """Nothing is left behind by what has no life of its own."""
+        """Does nothing for a resource that ends with another."""
 
     def ask(self, service: str, action: str, **params: Any) -> None:
         """One of the account's own operations, as if it had come over the wire; a refusal is CloudFormation's."""

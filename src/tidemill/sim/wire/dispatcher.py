@@ -2,7 +2,7 @@
 
     admin, or: whose call is it -> a fault that strikes -> the account's operation or moto -> an answer that gets lost
 
-Nobody is ever answered in HTML. A request has the account to itself, but for those that wait in a queue for minutes.
+No answer is HTML. A request has exclusive access to the account, except long polls of a queue.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Dispatcher:
         self._closed = False
 
     def close(self) -> None:
-        """Who has the turn is answered; who comes later is not."""
+        """The request that is running is answered; later ones are not."""
         with self._wire.clock.turn():
             self._closed = True
 
@@ -135,7 +135,7 @@ class Dispatcher:
         return said["status"], headers, body
 
     def _app(self, target: Target | None, environ: dict[str, Any]) -> App:
-        """moto's application for a service; of a service it has never heard of it does not even say so."""
+        """moto's application for a service. For an unknown service moto fails in several ways."""
         try:
             return self._moto_app.get_application(environ)  # type: ignore[no-any-return]
         except (AttributeError, KeyError, ImportError):
@@ -147,7 +147,7 @@ def _named(target: Target | None) -> tuple[str, str]:
 
 
 def _needs_no_signature(environ: dict[str, Any]) -> bool:
-    """Calls that bring another proof: a pod's own token, for one."""
+    """Calls that prove the caller in another way, such as with a pod's token."""
     return b"Action=AssumeRoleWith" in environ["wsgi.input"].getvalue()
 
 

@@ -1,4 +1,4 @@
-"""EC2's words for Capacity Blocks: offerings, the purchase, the blocks themselves and how they fare.
+"""EC2's calls for Capacity Blocks: offerings, the purchase, the blocks and their status.
 
 The purchase takes no token: called twice it buys twice, as with AWS.
 """

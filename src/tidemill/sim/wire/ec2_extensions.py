@@ -1,4 +1,4 @@
-"""EC2's words for more time on a block: what is offered, the purchase (no token, no tags), and the history."""
+"""EC2's calls for extensions of a block: offerings, the purchase (no token, no tags), and the history."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""CreateFleet of type instant: a target, and places to try in order until it is met.
+"""CreateFleet of type instant: a target, and launch options to try in order until it is met.
 
-One kind of market a call, and one block: EC2 mixes neither, and a fleet on a block falls back to nothing.
+One call is for one kind of market, and for one block at most: EC2 mixes neither. A fleet on a block has no fallback.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def create(call: ApiCall) -> Result:
 def _fill(
     wire: Wire, token: str, places: list[Place], wanted: int, least: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Place by place until there are enough; what each would not give is told beside what was got."""
+    """Option by option until there are enough; the errors are returned with the instances."""
     instances: list[dict[str, Any]] = []
     errors: list[dict[str, Any]] = []
     got = 0

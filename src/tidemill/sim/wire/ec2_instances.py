@@ -184,7 +184,7 @@ def _status(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
 
 
 def _events(history: InstanceHistory) -> list[dict[str, Any]]:
-    """A retirement; EC2 tells of a spot interruption elsewhere: in an event, and of the request behind the instance."""
+    """A retirement. EC2 announces a spot interruption elsewhere: in an event, and in the spot request."""
     if history.now.ends_at is None or is_interrupted(history):
         return []
     return [

@@ -1,4 +1,4 @@
-"""EC2's words for reservations: Describe, and the refusal to cancel or modify a block."""
+"""EC2's calls for reservations: Describe, and the refusal to cancel or modify a block."""
 
 from __future__ import annotations
 

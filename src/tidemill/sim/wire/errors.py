@@ -20,7 +20,7 @@ from tidemill.model.errors import (
 
 
 class AwsError(Exception):
-    """As AWS would say no. `fields` are the error's other members, where its model has any."""
+    """An error as AWS sends it. `fields` are the error's other members, where its model has any."""
 
     def __init__(self, code: str, message: str, status: int = 400, **fields: Any) -> None:
         super().__init__(f"{code}: {message}")

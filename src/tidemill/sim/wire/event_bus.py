@@ -1,4 +1,4 @@
-"""EventBridge and a hook's own target: what the account says, brought to the queues that asked for it.
+"""EventBridge and a hook's own target: events of the account, delivered to the queues that asked for them.
 
 moto keeps rules, patterns, targets and queues; the account says what happens. An event travels in a whole envelope, as
 AWS writes it; a hook's own target gets the bare detail, and first a test. On the way events can be lost, doubled and

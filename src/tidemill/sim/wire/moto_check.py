@@ -1,4 +1,4 @@
-"""What is relied upon of moto, and whether it is there.
+"""Checks that moto has the version and the names that the wire simulator relies on.
 
 moto says how an AWS request is read and an answer written, and keeps what the account has no part in. Most of that is
 no public interface of moto's, so its version is pinned, and every name used is looked up before a server starts.

@@ -1,7 +1,7 @@
-"""What an instance is put into: a VPC, one subnet per zone, a security group, an image. moto keeps them.
+"""What a launch needs besides capacity: a VPC, one subnet per zone, a security group, an image. moto keeps them.
 
-The account's default VPC serves, as in a fresh AWS account; subnets that documents already name are made under those
-very ids. Other ids are drawn from the seed, so that the same account has the same ids each time.
+The account has a default VPC, as in a fresh AWS account; subnets that documents name are created under those ids. Other
+ids are drawn from the seed, so that the same account has the same ids each time.
 """
 
 from __future__ import annotations

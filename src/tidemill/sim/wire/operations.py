@@ -15,7 +15,7 @@ from tidemill.sim.wire.errors import AwsError, dry_run
 from tidemill.sim.wire.state import Wire
 
 Result = Mapping[str, Any]
-_MOST_HOURS = 100_000  # far beyond what is sold; more than this is no date any more
+_MOST_HOURS = 100_000  # far beyond what is sold; more would overflow a date
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def _image(call: ApiCall, name: str) -> dict[str, Any]:
 
 
 _MOST = 100
-# What there is in this list: ordinary instances. Any other wish is met by nothing.
+# The attributes of every product in this list; other filters match nothing.
 _THERE = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",

@@ -38,7 +38,7 @@ _serial = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom a request is for. `operation` is botocore's model of it; None: nobody knows what is asked."""
+    """What a request calls. `operation` is botocore's model of it; None: there is no such operation."""
 
     service: str
     region: str
@@ -171,7 +171,7 @@ def _request(environ: dict[str, Any]) -> Any:
 
 
 def _said(environ: dict[str, Any], request: Any) -> str:
-    """What an operation that is in no model is called by whoever asked for it."""
+    """The name that the request itself gives to an operation that is in no model."""
     target_header = str(environ.get("HTTP_X_AMZ_TARGET", ""))
     return str(request.values.get("Action", "")) or target_header.rsplit(".", 1)[-1]
 

@@ -26,7 +26,7 @@ _one_at_a_time = threading.Lock()
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """The door first: whoever cannot open it has changed nothing yet."""
+    """Opened first, so that a failure changes nothing."""
     try:
         return socket.create_server((host, port))
     except OSError as error:
@@ -76,7 +76,7 @@ class WireServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a client of AWS needs to have set to come here and nowhere else."""
+        """The environment with which an AWS client calls this server and nothing else."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": "simulated",
@@ -128,7 +128,7 @@ class WireServer:
     # --- the clock ----------------------------------------------------------------------------------
 
     def turn(self) -> AbstractContextManager[datetime]:
-        """The account to oneself: in-process use of the account goes in here."""
+        """Exclusive access to the account: use it around calls in process."""
         return self.clock.turn()
 
     def advance(self, *, to: datetime | None = None, by: timedelta = timedelta(0)) -> datetime:

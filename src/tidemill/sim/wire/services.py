@@ -50,7 +50,7 @@ def start_moto(cloud: SimCloud, clock: WireClock, region: str, subnets: Mapping[
 
 @contextmanager
 def _no_stock_images() -> Iterator[None]:
-    """moto would bring 1,300 old images, which take longer than everything else and are nobody's here."""
+    """moto would load 1,300 old images, which takes longer than everything else and serves nothing here."""
     from moto import settings
 
     usual = settings.ec2_load_default_amis

@@ -1,4 +1,4 @@
-"""What the wire knows besides the account: where it is, how instances were asked for, and pages that were begun.
+"""What the wire keeps besides the account: its network, the launch requests of instances, and open pages.
 
 The account knows what an instance is; the parts of a launch that mean nothing to it (image, subnet, template) are kept
 beside it here, by the token of the call that launched it.
@@ -67,7 +67,7 @@ class Wire:
         return f"{what}-{self._made}"
 
     def launch_of(self, history: InstanceHistory) -> LaunchRecord:
-        """How it was asked for; of one that came about in process, what it would have been."""
+        """Its launch request; for an instance launched in process, what it would have been."""
         record = self.launches.get(history.token)
         if record is not None:
             return record
