@@ -110,7 +110,7 @@ class NodeGroups:
         self._by_name[request.name] = node_group
         if block is not None:
             self._schedule(node_group, block)
-        self._journal.add("node-group-made", request.name, f"EKS makes it, with {group.name} behind it")
+        self._journal.add("node-group-made", request.name, f"created by EKS, with the Auto Scaling group {group.name}")
         self._settles(node_group, "ACTIVE")
         return node_group
 
@@ -264,7 +264,7 @@ class NodeGroups:
                 return
             self._groups.delete(node_group.group)
             del self._by_name[node_group.name]
-            self._journal.add("node-group-deleted", node_group.name, "it is gone")
+            self._journal.add("node-group-deleted", node_group.name, "deleted")
             self._wakes(f"node-group-deleted {node_group.name}")
 
         self._timeline.after(timedelta(seconds=_TAKES_S[0]), look)

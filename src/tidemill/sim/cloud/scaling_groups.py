@@ -181,7 +181,7 @@ class ScalingGroups:
             self._instances.shut_down(member.instance_id, by="group", why="its group was deleted")
         self.version += 1
         del self._by_name[name]
-        self._journal.add("group-deleted", name, "it is gone")
+        self._journal.add("group-deleted", name, "deleted")
 
     # --- scheduled actions --------------------------------------------------------------------------
 

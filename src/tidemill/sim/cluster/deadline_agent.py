@@ -50,7 +50,7 @@ class DeadlineAgents:
     def _shut(self, node: KubeNode, ends_at: datetime) -> None:
         """With the reason an engine would give, so that one that comes back goes on from here, or takes it back."""
         self._close(node.name, DrainReason(DrainKind.SOURCE_ENDS, at=ends_at, name=source_of(node)))
-        self._api.journal.add("node-closed", node.name, "its own agent lets nobody new onto it")
+        self._api.journal.add("node-closed", node.name, "its deadline agent lets no new pods onto it")
         self._api.wake(f"{node.name} closed itself")
 
     def _ask(self, name: str, ends_at: datetime, now: datetime) -> None:

@@ -117,7 +117,7 @@ class Kubelets:
         self._api.journal.add(
             "pod-admission-failed",
             pod.full_name,
-            f"{message} on {pod.node}: the node does not have it to give",
+            f"{message} on {pod.node}: the node has none free",
         )
         self._leave(replace(pod, phase=PodPhase.FAILED, message=message), PodEnd.REFUSED)
         self._api.wake(f"{pod.full_name} was refused: {message}")

@@ -161,7 +161,7 @@ class Rehearsal:
         try:
             tick = self.engine.tick()
         except EngineCrashed as crash:
-            text = f"it died at step '{crash.step}'; a new one starts"
+            text = f"it crashed at step '{crash.step}'; a new engine starts"
             self.journal.add("engine-crashed", "engine", text, crash_step=crash.step)
             self._lose_engine(RESTART_AFTER)
             return
@@ -268,7 +268,7 @@ class Rehearsal:
         if step:
             self._points.arm(step)
         else:
-            self.journal.add("engine-crashed", "engine", "it died between two ticks; a new one starts")
+            self.journal.add("engine-crashed", "engine", "it crashed between two ticks; a new engine starts")
             self._lose_engine(RESTART_AFTER)
 
     def keep_engine_away(self, duration: timedelta) -> None:

@@ -28,7 +28,7 @@ _theirs: dict[str, Any] = {}
     "cloudformation", "CreateStack", "UpdateStack", "DeleteStack", "CreateChangeSet", "ExecuteChangeSet"
 )
 def stacks(call: ApiCall) -> Result:
-    """Answered by moto, with our models. They are installed with the first stack: moto's parser takes a second to load."""
+    """Answered by moto, with our models. Installed with the first stack: moto's parser takes a second to load."""
     from moto.cloudformation.parsing import get_model_map
 
     models: dict[str, Any] = get_model_map()
