@@ -1,8 +1,8 @@
-"""What placing everybody must cost at least, whoever packs: the yardstick for a price.
+"""Lower bounds on the price of placing every pod, whatever the packer.
 
-Every bound is proved from a relaxation, so it can be too low and never too high, as long as every ask is
+Every bound is proved from a relaxation, so it can be too low and never too high, as long as every pod is
 placed. `volumetric` needs no optimiser and any number of pods; `relaxed` (HiGHS) is sharper where pods come in
-few kinds; the exact optimum of tiny problems is in `exact`.
+few kinds; the exact optimum of tiny problems is in `exact_optimum`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from benchmarks.pod_kinds import apart
 from benchmarks.relaxation import relaxed, worth_relaxing
 from tests.checker.hosts import host_of_option
-from tests.checker.pod_fits_node import misfits, suitability
+from tests.checker.pod_fits_node import eligibility_key, node_faults
 from tidemill.decide.packer.problem import NodeOption, Problem
 from tidemill.model.resources import Amounts
 from tidemill.spec.names import PODS
@@ -23,7 +23,7 @@ SEARCH_STEPS = 60  # of a search over an interval that halves: far below the las
 
 
 def lower_bound(problem: Problem) -> float:
-    """The best bound that can be had in reasonable time."""
+    """The best bound in reasonable time."""
     bound = volumetric(problem)
     if find_spec("highspy") is not None and worth_relaxing(problem):
         bound = max(bound, relaxed(problem) or 0.0)
@@ -31,7 +31,7 @@ def lower_bound(problem: Problem) -> float:
 
 
 def volumetric(problem: Problem) -> float:
-    """By resource: what is asked for, beside what is there or paid already, at the best price per unit.
+    """By resource: what is requested beyond what exists or is prepaid, at the best price per unit.
 
     Where pods that avoid each other force so many hosts open, each host costs at least something even if it
     held nothing else: both are weighed together, by the dual of min price · y with capacity · y >= demand and
@@ -49,18 +49,18 @@ def volumetric(problem: Problem) -> float:
 
 
 def _usable(problem: Problem) -> list[NodeOption]:
-    """Flavours that suit at least one ask by labels, taints, time and money; size is not looked at."""
-    eligible = {suitability(pod): pod for pod in problem.pods}.values()
+    """Options that at least one pod may use; size is not looked at."""
+    kinds = {eligibility_key(pod): pod for pod in problem.pods}.values()
     found = []
     for index, option in enumerate(problem.options):
         host = host_of_option(problem, index, 0)
-        if any(next(misfits(pod, host), None) is None for pod in eligible):
+        if any(next(node_faults(pod, host), None) is None for pod in kinds):
             found.append(option)
     return found
 
 
 def _demand(problem: Problem, usable: Iterable[NodeOption]) -> Counter[str]:
-    """What is asked for, less all that existing nodes and prepaid stocks could give."""
+    """What is requested, less all that existing nodes and prepaid stocks could give."""
     demand: Counter[str] = Counter({PODS: len(problem.pods)})
     for pod in problem.pods:
         for name, amount in pod.shape.requests:

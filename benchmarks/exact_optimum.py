@@ -1,8 +1,8 @@
-"""The cheapest way to place everybody, exactly, for problems of a handful of pods and flavours.
+"""The cheapest way to place every pod, exactly, for problems of a handful of pods and options.
 
 An integer program over single nodes: resources, who suits which node, stocks, limits, gangs in one zone and on
 one source, host anti-affinity of a pod to its own kind, and spread over zones. Anything else, and any problem
-that is not tiny, gets None rather than an answer to another question.
+that is not tiny, gets None.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE
 
 @dataclass(slots=True)
 class Slot:
-    """One node, there or to be opened."""
+    """One node, existing or to be opened."""
 
     host: Host
     option: NodeOption | None = None
-    opened: int | None = None  # 0 or 1: is it opened? None: it is there
+    opened: int | None = None  # the column that says whether it is opened; None: it exists
     columns: dict[int, int] = field(default_factory=dict)  # number of a kind -> how many of it are here
 
 
 def exact_optimum(problem: Problem, most_slots: int = 60) -> float | None:
-    """The least price of a sound answer with everybody placed. None: there is none, or it cannot be told."""
+    """The lowest price of a sound solution with every pod placed. None: there is none, or this cannot state it."""
     kinds = pod_kinds(problem)
     if not _is_expressible(problem, kinds):
         return None
@@ -56,29 +56,29 @@ def exact_optimum(problem: Problem, most_slots: int = 60) -> float | None:
 
 
 def _is_expressible(problem: Problem, kinds: list[PodKind]) -> bool:
-    """Whether the program below states the whole problem."""
+    """Whether the program can state the whole problem."""
     for kind in kinds:
         shape = kind.pod.shape
-        if shape.affinity or shape.host_ports or (shape.anti_affinity and not kind.loner):
+        if shape.affinity or shape.host_ports or (shape.anti_affinity and not kind.one_per_host):
             return False
         if len(shape.anti_affinity) > 1:
             return False
         for rule in rules_of(shape, kind.pod.namespace):
             if rule.topology_key != LABEL_ZONE:
                 return False
-    loners = [kind for kind in kinds if kind.loner]
-    # A pod that a loner means and that is no loner itself would need a rule of its own.
-    for selector in apart(kind.pod for kind in loners):
+    exclusive = [kind for kind in kinds if kind.one_per_host]
+    # A pod that such a term matches and that has no such term itself would need a rule of its own.
+    for selector in apart(kind.pod for kind in exclusive):
         for kind in kinds:
-            if not kind.loner and selector.matches(kind.pod.namespace, dict(kind.pod.shape.labels)):
+            if not kind.one_per_host and selector.matches(kind.pod.namespace, dict(kind.pod.shape.labels)):
                 return False
-    ruled = any(kind.loner or kind.pod.shape.spread for kind in kinds)
+    ruled = any(kind.one_per_host or kind.pod.shape.spread for kind in kinds)
     anti = any(r.shape.anti_affinity for node in problem.nodes for r in node.existing_pods)
     return not anti and not (ruled and any(node.existing_pods for node in problem.nodes))
 
 
 def _slots(problem: Problem, kinds: list[PodKind]) -> list[Slot]:
-    """Every existing node, and of each flavour as many as could be of use."""
+    """Every existing node, and of each option as many as could be of use."""
     slots = [Slot(host_of_node(problem, index)) for index in range(len(problem.nodes))]
     for index, option in enumerate(problem.options):
         host = host_of_option(problem, index, 0)
@@ -110,7 +110,7 @@ def _at_most(program: Program, slot: Slot, room: int, taken: dict[int, float]) -
 
 
 def _order(program: Program, slots: list[Slot]) -> None:
-    """The second node of a flavour only after the first: the same answer once and not many times over."""
+    """The second node of an option only after the first: removes solutions that differ in numbering only."""
     for one, other in pairwise(slots):
         if one.opened is not None and other.opened is not None and one.host.kind == other.host.kind:
             program.row(0.0, INFINITE, {one.opened: 1.0, other.opened: -1.0})
@@ -128,7 +128,7 @@ def _share(program: Program, problem: Problem, slots: list[Slot]) -> None:
 
 
 def _keep_gangs(program: Program, slots: list[Slot], kinds: list[PodKind]) -> None:
-    """Each gang chooses one zone and source, and is nowhere else."""
+    """Each gang is in one zone and on one source."""
     gangs: dict[tuple[str, str], list[int]] = {}
     for number, kind in enumerate(kinds):
         if kind.pod.gang is not None:
@@ -150,29 +150,29 @@ def _home(host: Host) -> tuple[str, str]:
 
 
 def _spread(program: Program, problem: Problem, slots: list[Slot], kinds: list[PodKind], rule: Rule) -> None:
-    """In a zone where anybody carries the rule, the count is at most the skew above every other zone's."""
+    """In a zone where any pod has the rule, the count is at most the skew above every other zone's."""
     counting = [slot for slot in slots if rule.counted.includes(slot.host.labels, slot.host.taints)]
     zones = {s.host.labels[LABEL_ZONE] for s in counting if s.option is None} | option_domains(problem, rule)
     meant = {
         n for n, k in enumerate(kinds) if rule.selector.matches(k.pod.namespace, dict(k.pod.shape.labels))
     }
-    carriers = [n for n, k in enumerate(kinds) if rule in rules_of(k.pod.shape, k.pod.namespace)]
-    everybody = float(sum(kind.count for kind in kinds))
+    with_rule = [n for n, k in enumerate(kinds) if rule in rules_of(k.pod.shape, k.pod.namespace)]
+    every_pod = float(sum(kind.count for kind in kinds))
 
     def count(zone: str, sign: float) -> dict[int, float]:
         inside = (slot for slot in counting if slot.host.labels[LABEL_ZONE] == zone)
         return {c: sign for slot in inside for n, c in slot.columns.items() if n in meant}
 
     for zone in zones:
-        carried = program.column(upper=1, whole=True)
+        is_used = program.column(upper=1, whole=True)
         for slot in slots:
             if slot.host.labels.get(LABEL_ZONE) == zone:
-                for number in carriers:
+                for number in with_rule:
                     if number in slot.columns:
-                        program.row(-INFINITE, 0.0, {slot.columns[number]: 1.0, carried: -everybody})
+                        program.row(-INFINITE, 0.0, {slot.columns[number]: 1.0, is_used: -every_pod})
         others = [count(other, -1.0) for other in zones if other != zone]
         if len(zones) < rule.min_domains:
             others.append({})
         for other in others:
-            skew = {**count(zone, 1.0), **other, carried: everybody}
-            program.row(-INFINITE, rule.max_skew + everybody, skew)
+            skew = {**count(zone, 1.0), **other, is_used: every_pod}
+            program.row(-INFINITE, rule.max_skew + every_pod, skew)

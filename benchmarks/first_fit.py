@@ -1,7 +1,7 @@
-"""The plain reference: first fit decreasing that tries every node in turn, then opens the cheapest that fits.
+"""The plain reference: first fit decreasing. It tries every node in turn, then opens the cheapest that fits.
 
-Nodes that are there come first, then opened ones in the order of their opening. It keeps every hard rule and
-no wish, and nothing is clever about it: a solver that is not at least as good has gone wrong somewhere.
+Existing nodes come first, then opened ones in the order of their opening. It keeps every hard rule and no preference.
+Nothing about it is clever: a packer that is not at least as good has a fault.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from benchmarks.first_fit_counts import RuleCounts, Rules
 from tests.checker.hosts import Host, host_of_node, host_of_option
-from tests.checker.pod_fits_node import misfits, suitability
+from tests.checker.pod_fits_node import eligibility_key, node_faults
 from tidemill.decide.packer.problem import NewNode, NodeOption, PendingPod, Problem, Solution
 from tidemill.model.pods import PodShape
 from tidemill.model.resources import Amounts
@@ -19,15 +19,15 @@ from tidemill.sim.cluster.scheduler_filters import ports_conflict
 from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE, PODS
 
 OTHER_TRIES = 5
-NO_ROOM = "no place fits it, and none that fits it may be opened"
+NO_ROOM = "no node fits it, and none that fits it may be opened"
 NO_ROOM_FOR_ALL = "no zone and source has room for the whole gang"
 
 
 def first_fit(problem: Problem) -> Solution:
-    """Largest first, gangs before single pods. Who is left out goes first in another try, if that helps.
+    """Largest first, gangs before single pods. Unplaced pods go first in another try, if that helps.
 
-    Without that, spread rules that pull a pod's label and its selector to different zones leave a few out
-    whom any zone would have taken early.
+    Without that, spread rules whose selector does not match the pod itself leave a few pods unplaced that any zone
+    would have taken early.
     """
     place_first: dict[int, None] = {}
     best = _pack(problem, place_first)
@@ -41,7 +41,7 @@ def first_fit(problem: Problem) -> Solution:
 
 
 def overlooked(problem: Problem, solution: Solution) -> list[int]:
-    """Asks that a sound answer left out although there is still a place for them, as everybody else stands."""
+    """Pods that a sound solution left unplaced although there is a node for them, with all others where they are."""
     packing = _Packing(problem)
     packing.load(solution)
     left_out = [group for group in _in_order(problem, ()) if group[0] in solution.unplaced]
@@ -49,7 +49,7 @@ def overlooked(problem: Problem, solution: Solution) -> list[int]:
 
 
 def _pack(problem: Problem, place_first: Container[int]) -> Solution:
-    """One try, and within it again for who found no place, until nobody new does."""
+    """One try. Within it, pods without a node are tried again until no further pod is placed."""
     packing = _Packing(problem)
     waiting = _in_order(problem, place_first)
     while waiting:
@@ -62,7 +62,7 @@ def _pack(problem: Problem, place_first: Container[int]) -> Solution:
 
 
 def _in_order(problem: Problem, place_first: Container[int]) -> list[list[int]]:
-    """Groups of asks to be placed together: gangs, and pods by themselves."""
+    """Groups of pods to be placed together: gangs, and single pods."""
     largest: Counter[str] = Counter({PODS: 1})
     for room in (*(f.capacity for f in problem.options), *(p.free for p in problem.nodes)):
         for name, amount in room.items():
@@ -81,14 +81,14 @@ def _in_order(problem: Problem, place_first: Container[int]) -> list[list[int]]:
 
 
 class _Packing:
-    """An answer in the making."""
+    """A solution in the making."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._hosts = [host_of_node(problem, index) for index in range(len(problem.nodes))]
         self._free = [dict(host.room) for host in self._hosts]
         self._ports = [[p for r in host.existing_pods for p in r.shape.host_ports] for host in self._hosts]
-        self._option_of: list[int] = []  # of the opened ones, which follow the places in `_hosts`
+        self._option_of: list[int] = []  # of the opened nodes, which follow the existing ones in `_hosts`
         self._cheapest = sorted(
             range(len(problem.options)),
             key=lambda f: (problem.options[f].rank, problem.options[f].price, f),
@@ -99,7 +99,7 @@ class _Packing:
         self._counts = RuleCounts(problem, self._hosts)
 
     def load(self, solution: Solution) -> None:
-        """Begin with an answer instead of with nothing."""
+        """Start from a solution."""
         for number, pods in solution.existing.items():
             for index in pods:
                 self._put(index, number, 1)
@@ -133,7 +133,7 @@ class _Packing:
     def _place_one(self, index: int, allowed: Callable[[Host], bool]) -> int | None:
         """The number of the host it was put on."""
         pod = self._problem.pods[index]
-        kind = suitability(pod)
+        kind = eligibility_key(pod)
         rules = self._counts.rules(pod.shape, pod.namespace)
         requests = _requests(pod.shape)
         for number, free in enumerate(self._free):
@@ -157,7 +157,7 @@ class _Packing:
     ) -> bool:
         key = (host.kind, kind)
         if key not in self._suits:
-            self._suits[key] = next(misfits(pod, host), None) is None
+            self._suits[key] = next(node_faults(pod, host), None) is None
         if not self._suits[key]:
             return False
         if any(ports_conflict(port, other) for port in pod.shape.host_ports for other in taken):
@@ -172,7 +172,7 @@ class _Packing:
         requests: Amounts,
         allowed: Callable[[Host], bool],
     ) -> int | None:
-        """A new node of the first flavour, by rank and then by price, that may hold the pod."""
+        """A new node of the first option, by rank and then by price, that may hold the pod."""
         number = len(self._option_of)
         for f in self._cheapest:
             option = self._problem.options[f]
@@ -228,7 +228,7 @@ class _Packing:
     # --- gangs --------------------------------------------------------------------------------------------
 
     def _place_gang(self, group: Sequence[int]) -> bool:
-        """The first zone and source, in the order in which nodes would be taken, that holds everybody."""
+        """The first zone and source, in the order in which nodes would be taken, that holds all members."""
         options = (self._problem.options[f].labels for f in self._cheapest)
         homes = dict.fromkeys(_home(labels) for labels in (*(host.labels for host in self._hosts), *options))
         return any(self._place_gang_in(home, group) for home in homes)

@@ -1,7 +1,7 @@
-"""The rules between pods, kept as running counts: may this pod come here now, with all who are there already?
+"""The rules between pods as running counts: may this pod be placed here now?
 
-The reference packer puts pods one at a time and asks before each. What it keeps true after every step is what
-the checker demands of the final state. Counts can be taken back, so that half a gang leaves no trace.
+First fit places one pod at a time and asks before each. What holds after every step is what the checker demands of the
+final state. Counts can be taken back, so that half a gang leaves no trace.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.checker.affinity import Together
+from tests.checker.affinity import AffinityTerms
 from tests.checker.hosts import Host
 from tests.checker.spread import Rule, option_domains, rules_of
 from tidemill.decide.packer.problem import Problem
@@ -21,25 +21,25 @@ from tidemill.sim.cluster.scheduler_filters import PodSelector
 
 @dataclass(slots=True, eq=False)
 class AntiAffinityCounts:
-    """One anti-affinity term: where those are whom it means, and where those are who carry it."""
+    """One anti-affinity term: where the pods are that it matches, and where the pods are that have it."""
 
     key: str
     selector: PodSelector
-    meant: Counter[str] = field(default_factory=Counter)
+    matching: Counter[str] = field(default_factory=Counter)
     carriers: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True, eq=False)
 class AffinityCounts:
-    """The affinity terms of a pod: by term, where pods are that match all of them."""
+    """The affinity terms of a pod: by term, where the pods are that match all of them."""
 
-    terms: Together
+    terms: AffinityTerms
     met: list[Counter[str]]
 
 
 @dataclass(slots=True, eq=False)
 class SpreadCounts:
-    """One spread rule: how many it counts in each domain, and where those are who carry it."""
+    """One spread rule: how many pods it counts in each domain, and where the pods are that have it."""
 
     rule: Rule
     domains: set[str]
@@ -62,7 +62,7 @@ class SpreadCounts:
 
 @dataclass(slots=True, eq=False)
 class Rules:
-    """What one kind of pod minds, and who minds it."""
+    """The rules of one kind of pod, and the rules of others that are about it."""
 
     matches_itself: bool
     affinity: AffinityCounts | None
@@ -77,7 +77,7 @@ class RuleCounts:
     def __init__(self, problem: Problem, hosts: Iterable[Host]) -> None:
         self._problem = problem
         self._anti_affinity: dict[tuple[str, PodSelector], AntiAffinityCounts] = {}
-        self._affinity: dict[Together, AffinityCounts] = {}
+        self._affinity: dict[AffinityTerms, AffinityCounts] = {}
         self._spreads: dict[Rule, SpreadCounts] = {}
         self._rules: dict[tuple[object, ...], Rules] = {}
         self._register(hosts)
@@ -89,22 +89,22 @@ class RuleCounts:
     def _register(self, hosts: Iterable[Host]) -> None:
         """Every rule there is, before the first pod is counted."""
         for pod in self._problem.pods:
-            self._learn(pod.shape, pod.namespace, existing=False)
+            self._register_rules(pod.shape, pod.namespace, existing=False)
         for host in hosts:
             for existing in host.existing_pods:
-                self._learn(existing.shape, existing.namespace, existing=True)
+                self._register_rules(existing.shape, existing.namespace, existing=True)
         for host in hosts:
-            for spreads in self._spreads.values():
-                if spreads.counts_on(host):
-                    spreads.domains.add(host.labels[spreads.rule.topology_key])
+            for spread in self._spreads.values():
+                if spread.counts_on(host):
+                    spread.domains.add(host.labels[spread.rule.topology_key])
 
-    def _learn(self, shape: PodShape, namespace: str, *, existing: bool) -> None:
+    def _register_rules(self, shape: PodShape, namespace: str, *, existing: bool) -> None:
         for term in shape.anti_affinity:
             key = (term.topology_key, PodSelector.of_term(term, namespace))
             self._anti_affinity.setdefault(key, AntiAffinityCounts(*key))
-        if existing:  # whom it sought and how it was spread was settled when it came
+        if existing:  # its affinity and its spread were checked when it was bound
             return
-        terms = together(shape, namespace)
+        terms = affinity_terms(shape, namespace)
         if terms:
             self._affinity.setdefault(terms, AffinityCounts(terms, [Counter() for _ in terms]))
         for rule in rules_of(shape, namespace):
@@ -127,7 +127,7 @@ class RuleCounts:
 
     def _compile(self, shape: PodShape, namespace: str, pairs: Pairs) -> Rules:
         labels = dict(pairs)
-        terms = together(shape, namespace)
+        terms = affinity_terms(shape, namespace)
         apart = [(t.topology_key, PodSelector.of_term(t, namespace)) for t in shape.anti_affinity]
         return Rules(
             matches_itself=all(selector.matches(namespace, labels) for _, selector in terms),
@@ -144,13 +144,13 @@ class RuleCounts:
         )
 
     def allows(self, rules: Rules, host: Host) -> bool:
-        """Whether the pod may come, by its own rules and by those of everybody there."""
+        """Whether the pod may be placed, by its own rules and by those of all other pods."""
         labels = host.labels
-        for avoided in rules.anti_affinity:
-            if avoided.meant[labels.get(avoided.key, "")]:
+        for term in rules.anti_affinity:
+            if term.matching[labels.get(term.key, "")]:
                 return False
-        for avoided in rules.anti_affinity_of_others:
-            if avoided.carriers[labels.get(avoided.key, "")]:
+        for term in rules.anti_affinity_of_others:
+            if term.carriers[labels.get(term.key, "")]:
                 return False
         return self._meets_affinity(rules, host) and self._keeps_spread(rules, host)
 
@@ -166,40 +166,40 @@ class RuleCounts:
         return rules.matches_itself and not any(met.total() for met in affinity.met)
 
     def _keeps_spread(self, rules: Rules, host: Host) -> bool:
-        for spreads in rules.spreads:
-            domain = host.labels.get(spreads.rule.topology_key)
+        for spread in rules.spreads:
+            domain = host.labels.get(spread.rule.topology_key)
             if domain is None:
                 return False
-            if spreads.too_full(domain, int(spreads in rules.counted_by)):
+            if spread.too_full(domain, int(spread in rules.counted_by)):
                 return False
-        for spreads in rules.counted_by:
-            domain = host.labels.get(spreads.rule.topology_key)
-            if domain is None or not spreads.carriers[domain] or not spreads.counts_on(host):
+        for spread in rules.counted_by:
+            domain = host.labels.get(spread.rule.topology_key)
+            if domain is None or not spread.carriers[domain] or not spread.counts_on(host):
                 continue
-            if spreads.too_full(domain, 1):
+            if spread.too_full(domain, 1):
                 return False
         return True
 
     def put(self, rules: Rules, host: Host, count: int, *, existing_pods: bool = False) -> None:
         """Count `count` pods in, or out where it is negative."""
         labels = host.labels
-        for avoided in rules.anti_affinity:
-            if avoided.key in labels:
-                avoided.carriers[labels[avoided.key]] += count
-        for avoided in rules.anti_affinity_of_others:
-            if avoided.key in labels:
-                avoided.meant[labels[avoided.key]] += count
+        for term in rules.anti_affinity:
+            if term.key in labels:
+                term.carriers[labels[term.key]] += count
+        for term in rules.anti_affinity_of_others:
+            if term.key in labels:
+                term.matching[labels[term.key]] += count
         for affinity in rules.affinity_of_others:
             for (key, _), met in zip(affinity.terms, affinity.met, strict=True):
                 if key in labels:
                     met[labels[key]] += count
-        for spreads in rules.counted_by:
-            if spreads.rule.topology_key in labels and spreads.counts_on(host):
-                spreads.counts[labels[spreads.rule.topology_key]] += count
-        for spreads in rules.spreads if not existing_pods else ():
-            if spreads.rule.topology_key in labels:
-                spreads.carriers[labels[spreads.rule.topology_key]] += count
+        for spread in rules.counted_by:
+            if spread.rule.topology_key in labels and spread.counts_on(host):
+                spread.counts[labels[spread.rule.topology_key]] += count
+        for spread in rules.spreads if not existing_pods else ():
+            if spread.rule.topology_key in labels:
+                spread.carriers[labels[spread.rule.topology_key]] += count
 
 
-def together(shape: PodShape, namespace: str) -> Together:
+def affinity_terms(shape: PodShape, namespace: str) -> AffinityTerms:
     return tuple((t.topology_key, PodSelector.of_term(t, namespace)) for t in shape.affinity)

@@ -1,10 +1,10 @@
-"""How fast and how well are pods packed? Every mix at several sizes, with ratios that travel between machines.
+"""How fast and how well are pods packed? Every mix at several sizes, with ratios that hold on every machine.
 
     python -m benchmarks.packing [--mix NAME ...] [--pods 1000 5000 20000] [--reference 1000] [--json]
 
 `linear` is the pods/s over those of the mix's 5,000 (or its smallest size): near 1 is linear growth. `nodes` and
 `price` of plain first-fit, which tries every node in turn, are printed beside ours at the sizes of --reference.
-Exits 1 if an answer breaks a rule or leaves out a pod that there is a place for.
+Exits 1 if a solution breaks a rule or leaves a pod unplaced that would fit.
 """
 
 from __future__ import annotations

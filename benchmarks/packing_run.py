@@ -1,7 +1,7 @@
-"""One run of the packing benchmark: state a mix, time the solve and nothing else, check the answer, weigh it.
+"""One run of the packing benchmark: build a mix, time the packer alone, check the solution, compare its price.
 
-Figures are of this machine and this moment; what travels is the ratio between two solvers run one after the
-other. The price bound assumes that everybody is placed, so `unplaced` is part of every result.
+Figures are of this machine and this moment; the ratio of two solvers that run one after the other holds elsewhere.
+The lower bound assumes that every pod is placed, so `unplaced` is part of every result.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Packing:
     lower_bound: float
     placed: int
     unplaced: int
-    overlooked: int  # of the unplaced: there is still a place for them
-    stranded_gpus: int  # on opened nodes, asked for by nobody
+    overlooked: int  # of the unplaced: they would still fit
+    stranded_gpus: int  # on opened nodes, requested by no pod
     checked: bool
     faults: tuple[Fault, ...]
 
@@ -64,7 +64,7 @@ def _measure(problem: Problem, bound: float, mix: str, seed: int, repeat: int, n
     solve = solver(name)
     seconds = float("inf")
     for _ in range(repeat):
-        gc.collect()  # garbage of the run before is not this one's to pay for
+        gc.collect()  # or the garbage of the run before counts for this one
         started = perf_counter()
         solution = solve(problem)
         seconds = min(seconds, perf_counter() - started)

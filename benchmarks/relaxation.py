@@ -1,7 +1,7 @@
 """The linear relaxation of packing, for pods that come in few kinds: nodes and pods may be cut in pieces.
 
-Keeps resources, who suits which node, how many pods fit on one, pods that avoid each other, stocks and limits;
-lets go of zones, gangs and wholeness. What it answers is a lower bound on the price of placing everybody.
+Keeps resources, which pod may use which node, how many pods fit on one, pods that avoid each other, stocks and limits;
+ignores zones, gangs and whole numbers. Its optimum is a lower bound on the price of placing every pod.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ MOST_PAIRS = 6_000
 
 @dataclass(slots=True)
 class Bin:
-    """Nodes that are alike to every kind of pod: an existing one, or any number of a flavour."""
+    """Nodes that are alike to every kind of pod: an existing one, or any number of an option."""
 
     room: Mapping[str, int]
-    most: dict[int, int]  # number of a kind of ask -> how many of it one node holds
+    most: dict[int, int]  # number of a kind of pod -> how many of it one node holds
     option: NodeOption | None = None
     columns: dict[int, int] = field(default_factory=dict)  # number of a kind -> how many of it are here
     opened: int | None = None  # the column that says how many there are; None: one, and it is there
@@ -35,7 +35,7 @@ def worth_relaxing(problem: Problem) -> bool:
 
 
 def relaxed(problem: Problem) -> float | None:
-    """The optimum of the relaxation; None where even that has no place for everybody."""
+    """The optimum of the relaxation; None: even that cannot place every pod."""
     kinds = pod_kinds(problem, gangs=False)
     bins = _bins(problem, kinds)
     program = Program()
@@ -53,7 +53,7 @@ def relaxed(problem: Problem) -> float | None:
 
 
 def _bins(problem: Problem, kinds: list[PodKind]) -> list[Bin]:
-    """Existing nodes one by one; flavours that differ only in what the relaxation does not see, once."""
+    """Existing nodes one by one; options that differ only in what the relaxation ignores, once."""
     bins = []
     for index in range(len(problem.nodes)):
         host = host_of_node(problem, index)
@@ -106,7 +106,7 @@ def _fill(program: Program, each: Bin, kinds: list[PodKind], cliques: list[set[i
 
 
 def _share(program: Program, problem: Problem, bins: list[Bin]) -> None:
-    """Stocks and limits, which several flavours may share."""
+    """Stocks and limits, which several options may share."""
     opened = [(each.option, each.opened) for each in bins if each.option and each.opened is not None]
     for stock, count in problem.stocks.items():
         program.row(-INFINITE, count, {column: 1.0 for option, column in opened if option.stock == stock})

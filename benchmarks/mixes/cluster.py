@@ -1,7 +1,7 @@
-"""The first mix on top of a cluster that is there: 5,000 nodes of any type, 40 to 95 % full, in three zones.
+"""The first mix on a cluster that exists: 5,000 nodes of any type, 40 to 95 % full, in three zones.
 
-Residents are of the same templates as the pods that come, several replicas of a few templates a node, and
-keep the rules they carry (zone spread apart, which nobody keeps for ever).
+Existing pods are of the same templates as the pending ones, several replicas of a few templates on a node, and keep
+their rules (except zone spread, which no cluster keeps for long).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidemill.spec.names import LABEL_HOSTNAME, PODS
 
 NODES = 5_000
 FULL = (0.40, 0.95)
-TEMPLATES = 1_000  # the stock of templates residents are drawn from
+TEMPLATES = 1_000  # from which existing pods are drawn
 MOST_TEMPLATES = 6  # on one node, beside those that fill it up
 FILLERS = 2
 

@@ -1,7 +1,7 @@
 """Karpenter's scheduling benchmark: 400 made-up instance types, and pods of five kinds in equal parts.
 
-Its numbers (sizes, labels, prices, offerings) are Karpenter's and part of the comparison: they are not ours to
-improve. The other mixes reuse its types and its pods.
+Its numbers (sizes, labels, prices, offerings) are Karpenter's and part of the comparison: do not change
+them. The other mixes reuse its types and its pods.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OFFERINGS = (
 )
 TYPES = 400
 RESERVED_MILLI, RESERVED_BYTES = 100, 10 * MIB
-FAR_AWAY = 10**15  # a limit nobody reaches
+FAR_AWAY = 10**15  # a limit that is never reached
 
 GROUPS = 5
 CPU_MILLI = (100, 250, 500, 1000, 1500)
@@ -161,7 +161,7 @@ def _apart(chance: random.Random, sizes: Sizes) -> PodShape:
 
 
 def pending_pods(shapes: Iterable[PodShape]) -> tuple[PendingPod, ...]:
-    """Equal shapes become one object, as a reader that sees many pods of one template would make them."""
+    """Equal shapes become one object, as in the engine."""
     known: dict[PodShape, PodShape] = {}
     return tuple(PendingPod(f"pod-{n}", known.setdefault(shape, shape)) for n, shape in enumerate(shapes))
 
@@ -178,7 +178,7 @@ def build(
 
 
 def build_preferences(pods: int, seed: int) -> Problem:
-    """Identical pods with wishes of which the first about zones can be met and the second cannot."""
+    """Equal pods with preferences: of the two about zones, the first can be met and the second cannot."""
     size = menu_size(random.Random(seed))
     same = labelled("app", "nginx")
     shape = PodShape(

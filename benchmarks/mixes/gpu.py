@@ -1,8 +1,8 @@
 """GPU pods over the catalog: single GPUs to gangs of sixteen whole nodes, two blocks that end, and on-demand.
 
-1/2/4/8 GPUs at 50/20/15/15 %; half of the 8s are in gangs of 2, 4, 8 and 16 that talk over EFA. Prices are the
-catalog's; a type whose on-demand price is not known is not offered. Two blocks are paid and end at different
-times, so who gets them decides the bill.
+1/2/4/8 GPUs at 50/20/15/15 %; half of the 8s are in gangs of 2, 4, 8 and 16 that use EFA. Prices are the
+catalog's; a type whose on-demand price is not known is not offered. Two prepaid blocks end at
+different times: which pods use them decides the price.
 """
 
 from __future__ import annotations

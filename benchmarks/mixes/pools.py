@@ -1,7 +1,7 @@
 """Eight pools with weights, taints, zones and limits, three sources each with counts and end times.
 
-Two of the pools reach their limits in the middle of the batch, so the rest must go on elsewhere; the last
-pool takes everybody in every zone, so that nobody has to stay out. Pods are those of the first mix.
+Two of the pools reach their limits in the middle of the batch, so the rest must go elsewhere. The last pool takes
+every pod in every zone, so that every pod can be placed. Pods are those of the first mix.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Required pod affinity and anti-affinity between the pods of a final state, residents included.
+"""Required pod affinity and anti-affinity between the pods of a final state, existing pods included.
 
-Anti-affinity works both ways: a resident's keeps new pods out. Affinity must be reachable: there must be an
-order in which the scheduler would have bound the pods one by one, each finding the company it requires.
+Anti-affinity works both ways: that of an existing pod keeps new pods out. For affinity there must be an order in
+which the scheduler could bind the pods one by one, so that each finds the pods it requires.
 """
 
 from __future__ import annotations
@@ -11,84 +11,85 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 
-from tests.checker.fault import Fault
-from tests.checker.hosts import Host
+from tests.checker.hosts import Fault, Host
 from tests.checker.pod_counts import LabelledPods, PodLabelCounts
 from tidemill.decide.packer.problem import PendingPod, Problem
 from tidemill.model.labels import Pairs
 from tidemill.sim.cluster.scheduler_filters import PodSelector
 
-Apart = tuple[str, PodSelector]  # a topology key, and whom not to meet there
-Together = tuple[tuple[str, PodSelector], ...]  # all affinity terms of a pod
+AntiAffinityTerm = tuple[str, PodSelector]  # a topology key, and the pods that must not be there
+AffinityTerms = tuple[tuple[str, PodSelector], ...]  # all affinity terms of a pod
 
-FEW, TRIES = (
-    5,
-    5,
-)  # 5 parties have 120 orders; more parties are given 5 other ways, each a second if they are large
+MOST_PERMUTED = 5  # 5 groups have 120 orders
+OTHER_ORDERS = 5  # of more groups; each takes up to a second if they are large
 
 
 def check_anti_affinity(problem: Problem, hosts: Sequence[Host], labelled: PodLabelCounts) -> Iterator[Fault]:
     pods = problem.pods
-    for (key, selector), holders in _kept_apart(pods, hosts).items():
-        asked, existing = labelled.count(labelled.meant_by(selector), key)
+    for (key, selector), holders in _with_anti_affinity(pods, hosts).items():
+        pending, existing = labelled.count(labelled.selected_by(selector), key)
         for index, number in holders:
             domain = hosts[number].labels.get(key)
-            if domain is None:  # a node without the key is in no domain: nobody can be met there
+            if domain is None:  # a node without the label is in no domain
                 continue
             itself = selector.matches(pods[index].namespace, dict(pods[index].shape.labels))
-            if asked[domain] + existing[domain] - itself > 0:
+            if pending[domain] + existing[domain] - itself > 0:
                 yield Fault(
                     "anti-affinity",
-                    f"{pods[index].id} meets a pod it must not meet in {key}={domain}",
+                    f"{pods[index].id} has an anti-affinity to another pod in {key}={domain}",
                     (pods[index].id, hosts[number].name),
                 )
-    yield from _against_residents(problem, hosts, labelled)
+    yield from _check_against_existing(problem, hosts, labelled)
 
 
-def _kept_apart(pods: Sequence[PendingPod], hosts: Sequence[Host]) -> dict[Apart, list[tuple[int, int]]]:
-    holders: dict[Apart, list[tuple[int, int]]] = {}
+def _with_anti_affinity(
+    pods: Sequence[PendingPod], hosts: Sequence[Host]
+) -> dict[AntiAffinityTerm, list[tuple[int, int]]]:
+    holders: dict[AntiAffinityTerm, list[tuple[int, int]]] = {}
     for number, host in enumerate(hosts):
         for index in host.pods:
             for term in pods[index].shape.anti_affinity:
-                apart = (term.topology_key, PodSelector.of_term(term, pods[index].namespace))
-                holders.setdefault(apart, []).append((index, number))
+                term_key = (term.topology_key, PodSelector.of_term(term, pods[index].namespace))
+                holders.setdefault(term_key, []).append((index, number))
     return holders
 
 
-def _against_residents(problem: Problem, hosts: Sequence[Host], labelled: PodLabelCounts) -> Iterator[Fault]:
-    """Pods put where a resident requires not to meet them. Residents among themselves are not our doing."""
-    closed: dict[Apart, set[str]] = {}
+def _check_against_existing(
+    problem: Problem, hosts: Sequence[Host], labelled: PodLabelCounts
+) -> Iterator[Fault]:
+    """Pods placed where the anti-affinity of an existing pod keeps them out. Existing pods are not compared."""
+    kept_out: dict[AntiAffinityTerm, set[str]] = {}
     for host in hosts:
         for existing in host.existing_pods:
             for term in existing.shape.anti_affinity:
                 domain = host.labels.get(term.topology_key)
                 if domain is not None:
-                    apart = (term.topology_key, PodSelector.of_term(term, existing.namespace))
-                    closed.setdefault(apart, set()).add(domain)
-    for (key, selector), domains in closed.items():
-        for same_labels in labelled.meant_by(selector):
+                    term_key = (term.topology_key, PodSelector.of_term(term, existing.namespace))
+                    kept_out.setdefault(term_key, set()).add(domain)
+    for (key, selector), domains in kept_out.items():
+        for same_labels in labelled.selected_by(selector):
             for number, indexes in same_labels.pods.items():
                 domain = hosts[number].labels.get(key)
                 if domain in domains:
                     yield Fault(
                         "anti-affinity",
-                        f"a resident of {key}={domain} must not meet {problem.pods[indexes[0]].id}",
+                        f"an existing pod in {key}={domain} has an anti-affinity to {problem.pods[indexes[0]].id}",
                         (problem.pods[indexes[0]].id, hosts[number].name),
                     )
 
 
 @dataclass(slots=True, eq=False)
-class Party:
-    """Asks of one crowd with the same affinity, on nodes that are in the same domains for it."""
+class AffinePods:
+    """Pods with the same labels and the same affinity, on nodes that are in the same domains for it."""
 
     same_labels: LabelledPods
-    terms: Together
-    domains: tuple[str | None, ...]  # one a term
-    members: list[tuple[int, int]] = field(default_factory=list)  # ask, host
+    terms: AffinityTerms
+    domains: tuple[str | None, ...]  # of each term
+    members: list[tuple[int, int]] = field(default_factory=list)  # pod, host
 
     @property
     def matches_itself(self) -> bool:
-        """Whether it may be the first of its kind: company for itself, on nodes that have the keys."""
+        """Whether it may be the first of its kind: it matches its own terms, on nodes that have the labels."""
         if None in self.domains:
             return False
         return all(
@@ -97,136 +98,138 @@ class Party:
         )
 
 
-class _Standing:
-    """Pods bound so far, as those see them who look for company: a pod counts if it matches every term."""
+class _BoundPods:
+    """Pods bound so far, by the affinity terms they satisfy: a pod counts if it matches every term."""
 
-    def __init__(self, hosts: Sequence[Host], wanted: set[Together]) -> None:
+    def __init__(self, hosts: Sequence[Host], wanted: set[AffinityTerms]) -> None:
         self._hosts = hosts
-        self._met: dict[Together, list[Counter[str]]] = {
+        self._matches: dict[AffinityTerms, list[Counter[str]]] = {
             terms: [Counter() for _ in terms] for terms in wanted
         }
-        self._sought: dict[LabelledPods, list[Together]] = {}  # the terms that pods of a crowd satisfy
+        self._satisfied: dict[
+            LabelledPods, list[AffinityTerms]
+        ] = {}  # the terms that pods with these labels satisfy
 
     def add(self, same_labels: LabelledPods, number: int, count: int) -> None:
-        sought = self._sought.get(same_labels)
-        if sought is None:
-            sought = self._sought[same_labels] = [
+        satisfied = self._satisfied.get(same_labels)
+        if satisfied is None:
+            satisfied = self._satisfied[same_labels] = [
                 terms
-                for terms in self._met
+                for terms in self._matches
                 if all(m.matches(same_labels.namespace, same_labels.labels) for _, m in terms)
             ]
-        for terms in sought:
-            for (key, _), met in zip(terms, self._met[terms], strict=True):
+        for terms in satisfied:
+            for (key, _), matches in zip(terms, self._matches[terms], strict=True):
                 domain = self._hosts[number].labels.get(key)
                 if domain is not None:
-                    met[domain] += count
+                    matches[domain] += count
 
-    def welcomes(self, party: Party) -> bool:
-        met = self._met[party.terms]
-        return all(d is not None and at[d] > 0 for d, at in zip(party.domains, met, strict=True))
+    def meet_affinity_of(self, affine: AffinePods) -> bool:
+        matches = self._matches[affine.terms]
+        return all(d is not None and at[d] > 0 for d, at in zip(affine.domains, matches, strict=True))
 
-    def nobody_for(self, party: Party) -> bool:
-        return not any(self._met[party.terms])
+    def have_no_match_for(self, affine: AffinePods) -> bool:
+        return not any(self._matches[affine.terms])
 
 
 def check_affinity(problem: Problem, hosts: Sequence[Host], labelled: PodLabelCounts) -> Iterator[Fault]:
-    """Look for a binding order: first the pods that start a company, then all that need none, then the rest.
+    """Look for a binding order: the first pods of each kind, then all pods without affinity, then the rest.
 
-    A pod may be the first of its kind where it would be company for itself and nobody else matches yet, in
-    the whole cluster. Where several could be, the largest party is, and if that leaves somebody alone other
-    ways are tried: all of them where parties are few. Where they are many, an order that only a tangle of
-    overlapping terms calls for may be missed: this errs on the side of a fault.
+    A pod may be the first of its kind if it matches its own terms and no other pod does yet, in the whole cluster.
+    Where several groups could be first, the largest is; if that leaves a pod unbound, other orders are tried: all
+    of them if there are few groups. With many groups whose terms overlap, the right order may be missed: this errs
+    on the side of a fault.
     """
-    parties, others = _parties(problem.pods, hosts, labelled)
-    alone = parties
-    for order in _orders(parties):
-        left = _left_alone(order, others, hosts)
-        alone = min(alone, left, key=len)
-        if not alone:
+    all_affine, others = _group_by_affinity(problem.pods, hosts, labelled)
+    unbound = all_affine
+    for order in _orders(all_affine):
+        left = _never_bound(order, others, hosts)
+        unbound = min(unbound, left, key=len)
+        if not unbound:
             break
-    for party in alone:
-        for index, number in party.members:
+    for affine in unbound:
+        for index, number in affine.members:
             yield Fault(
                 "affinity",
-                f"{problem.pods[index].id} on {hosts[number].name} lacks the company it requires",
+                f"{problem.pods[index].id} on {hosts[number].name} finds no pod that its affinity requires",
                 (problem.pods[index].id, hosts[number].name),
             )
 
 
-def _orders(parties: list[Party]) -> Iterator[Sequence[Party]]:
-    """In which order parties are asked whether they start."""
-    if len(parties) <= FEW:
-        yield from permutations(parties)
+def _orders(all_affine: list[AffinePods]) -> Iterator[Sequence[AffinePods]]:
+    """The orders in which groups may be the first of their kind."""
+    if len(all_affine) <= MOST_PERMUTED:
+        yield from permutations(all_affine)
         return
-    yield parties
-    for party in parties[:TRIES]:
-        yield sorted(parties, key=lambda other: other is not party)
+    yield all_affine
+    for affine in all_affine[:OTHER_ORDERS]:
+        yield sorted(all_affine, key=lambda other: other is not affine)
 
 
-def _left_alone(
-    order: Sequence[Party], others: list[tuple[LabelledPods, int, int]], hosts: Sequence[Host]
-) -> list[Party]:
-    """Who never finds company if those start who may, in this order of preference."""
-    wanted = {party.terms for party in order}
-    early, late = _Standing(hosts, wanted), _Standing(hosts, wanted)
+def _never_bound(
+    order: Sequence[AffinePods], others: list[tuple[LabelledPods, int, int]], hosts: Sequence[Host]
+) -> list[AffinePods]:
+    """The groups whose affinity is never met, if groups may be the first of their kind in this order."""
+    wanted = {affine.terms for affine in order}
+    early, late = _BoundPods(hosts, wanted), _BoundPods(hosts, wanted)
     if wanted:
-        _bind_residents((early, late), hosts)
+        _bind_existing((early, late), hosts)
     for same_labels, number, count in others:
         late.add(same_labels, number, count)
-    waiting = _settle(order, late)
+    waiting = _bind_all_ready(order, late)
     while waiting:
-        starting = _start(waiting, early, late)
-        if not starting:
+        first = _bind_first_of_kind(waiting, early, late)
+        if not first:
             break
-        waiting = _settle([party for party in waiting if party not in starting], late)
+        waiting = _bind_all_ready([affine for affine in waiting if affine not in first], late)
     return waiting
 
 
-def _settle(waiting: Sequence[Party], late: _Standing) -> list[Party]:
-    """Bind whoever finds company, until nobody does. Who is left?"""
+def _bind_all_ready(waiting: Sequence[AffinePods], late: _BoundPods) -> list[AffinePods]:
+    """Bind every group whose affinity is met, until there is none; returns the rest."""
     while True:
-        alone: list[Party] = []
-        for party in waiting:
-            if late.welcomes(party):
-                _bind(party, late)
+        unbound: list[AffinePods] = []
+        for affine in waiting:
+            if late.meet_affinity_of(affine):
+                _bind(affine, late)
             else:
-                alone.append(party)
-        if len(alone) == len(waiting):
-            return alone
-        waiting = alone
+                unbound.append(affine)
+        if len(unbound) == len(waiting):
+            return unbound
+        waiting = unbound
 
 
-def _start(waiting: list[Party], early: _Standing, late: _Standing) -> set[Party]:
-    """Let every party start that may, before all who do not need to be early."""
-    starting = set()
-    for party in waiting:
-        if party.matches_itself and early.nobody_for(party) and not late.welcomes(party):
-            _bind(party, early)
-            _bind(party, late)
-            starting.add(party)
-    return starting
+def _bind_first_of_kind(waiting: list[AffinePods], early: _BoundPods, late: _BoundPods) -> set[AffinePods]:
+    """Bind every group that may be the first of its kind."""
+    first = set()
+    for affine in waiting:
+        if affine.matches_itself and early.have_no_match_for(affine) and not late.meet_affinity_of(affine):
+            _bind(affine, early)
+            _bind(affine, late)
+            first.add(affine)
+    return first
 
 
-def _bind(party: Party, standing: _Standing) -> None:
-    for number, count in Counter(number for _, number in party.members).items():
-        standing.add(party.same_labels, number, count)
+def _bind(affine: AffinePods, bound: _BoundPods) -> None:
+    for number, count in Counter(number for _, number in affine.members).items():
+        bound.add(affine.same_labels, number, count)
 
 
-def _bind_residents(standings: Sequence[_Standing], hosts: Sequence[Host]) -> None:
+def _bind_existing(bounds: Sequence[_BoundPods], hosts: Sequence[Host]) -> None:
     seen: dict[tuple[str, Pairs], LabelledPods] = {}
     for number, host in enumerate(hosts):
         for existing in host.existing_pods:
             key = (existing.namespace, existing.shape.labels)
             same_labels = seen.setdefault(key, LabelledPods(existing.namespace, dict(existing.shape.labels)))
-            for standing in standings:
-                standing.add(same_labels, number, existing.count)
+            for bound in bounds:
+                bound.add(same_labels, number, existing.count)
 
 
-def _parties(
+def _group_by_affinity(
     pods: Sequence[PendingPod], hosts: Sequence[Host], labelled: PodLabelCounts
-) -> tuple[list[Party], list[tuple[LabelledPods, int, int]]]:
-    """Parties, the largest first; and every ask that requires no company, as (crowd, host, how many)."""
-    parties: dict[tuple[LabelledPods, Together, tuple[str | None, ...]], Party] = {}
+) -> tuple[list[AffinePods], list[tuple[LabelledPods, int, int]]]:
+    """Pods with affinity in groups, the largest first; and pods without, as (labels, host, how many)."""
+    all_affine: dict[tuple[LabelledPods, AffinityTerms, tuple[str | None, ...]], AffinePods] = {}
     others: Counter[tuple[LabelledPods, int]] = Counter()
     for number, host in enumerate(hosts):
         for index in host.pods:
@@ -237,7 +240,9 @@ def _parties(
                 continue
             terms = tuple((t.topology_key, PodSelector.of_term(t, pod.namespace)) for t in pod.shape.affinity)
             domains = tuple(host.labels.get(key) for key, _ in terms)
-            party = parties.setdefault((same_labels, terms, domains), Party(same_labels, terms, domains))
-            party.members.append((index, number))
-    ordered = sorted(parties.values(), key=lambda party: -len(party.members))
+            affine = all_affine.setdefault(
+                (same_labels, terms, domains), AffinePods(same_labels, terms, domains)
+            )
+            affine.members.append((index, number))
+    ordered = sorted(all_affine.values(), key=lambda affine: -len(affine.members))
     return ordered, [(same_labels, number, count) for (same_labels, number), count in others.items()]

@@ -1,7 +1,7 @@
-"""Does an answer keep every rule? An independent verification of a Solution, on the final state.
+"""Does a solution keep every rule? An independent check of the final state.
 
-Reads the problem and the answer and nothing of how the answer was found. `check` is the whole story: rules of
-one pod and one node are in `pod_fits_node`, those between pods in `spread` and `affinity`.
+Reads the problem and the solution and nothing of how the solution was found. Rules between one pod and one node are
+in `pod_fits_node`, rules between pods in `spread` and `affinity`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.checker.affinity import check_affinity, check_anti_affinity
-from tests.checker.fault import Fault
-from tests.checker.hosts import Host, hosts_of
+from tests.checker.hosts import Fault, Host, hosts_of
 from tests.checker.pod_counts import PodLabelCounts
-from tests.checker.pod_fits_node import misfits, suitability
+from tests.checker.pod_fits_node import eligibility_key, node_faults
 from tests.checker.spread import check_spread
 from tidemill.decide.packer.problem import Problem, Solution
 from tidemill.sim.cluster.scheduler_filters import ports_conflict
@@ -23,15 +22,15 @@ __all__ = ["Fault", "check"]
 
 
 def check(problem: Problem, solution: Solution) -> list[Fault]:
-    """Every rule that is broken; empty: the answer is sound."""
-    malformed = [*_check_places(problem, solution), *_check_presence(problem, solution)]
+    """Every rule that is broken; empty: the solution is sound."""
+    malformed = [*_check_nodes(problem, solution), *_check_presence(problem, solution)]
     if malformed:
-        return malformed  # what follows relies on every ask being somewhere once
+        return malformed  # the other checks rely on every pod being somewhere once
     hosts = hosts_of(problem, solution)
     labelled = PodLabelCounts(hosts, problem.pods)
     return [
         *_check_resources(problem, hosts),
-        *_check_suitability(problem, hosts),
+        *_check_eligibility(problem, hosts),
         *_check_ports(problem, hosts),
         *check_spread(problem, hosts, labelled),
         *check_affinity(problem, hosts, labelled),
@@ -42,20 +41,20 @@ def check(problem: Problem, solution: Solution) -> list[Fault]:
     ]
 
 
-def _check_places(problem: Problem, solution: Solution) -> Iterator[Fault]:
+def _check_nodes(problem: Problem, solution: Solution) -> Iterator[Fault]:
     for index in solution.existing:
         if not 0 <= index < len(problem.nodes):
-            yield Fault("stranger", f"there is no place {index}", (str(index),))
+            yield Fault("stranger", f"there is no node {index}", (str(index),))
     known = {id(option) for option in problem.options}
     for number, node in enumerate(solution.opened):
         if id(node.option) not in known:
-            yield Fault("stranger", f"new-{number} is of no flavour of the problem", (f"new-{number}",))
+            yield Fault("stranger", f"new-{number} is of no option of the problem", (f"new-{number}",))
         if not node.pods:
-            yield Fault("empty-node", f"new-{number} is opened for nobody", (f"new-{number}",))
+            yield Fault("empty-node", f"new-{number} is opened without pods", (f"new-{number}",))
 
 
 def _check_presence(problem: Problem, solution: Solution) -> Iterator[Fault]:
-    """Each ask exactly once: on a place, on an opened node, or left out with a reason."""
+    """Each pod exactly once: on an existing node, on an opened node, or unplaced with a reason."""
     seen: Counter[int] = Counter(dict.fromkeys(solution.unplaced, 1))
     for pods in solution.existing.values():
         seen.update(pods)
@@ -63,20 +62,20 @@ def _check_presence(problem: Problem, solution: Solution) -> Iterator[Fault]:
         seen.update(node.pods)
     for index, times in seen.items():
         if not 0 <= index < len(problem.pods):
-            yield Fault("stranger", f"there is no ask {index}", (str(index),))
+            yield Fault("stranger", f"there is no pod {index}", (str(index),))
         elif times > 1:
             yield Fault(
-                "twice", f"{problem.pods[index].id} is answered {times} times", (problem.pods[index].id,)
+                "twice", f"{problem.pods[index].id} is placed {times} times", (problem.pods[index].id,)
             )
     for index, pod in enumerate(problem.pods):
         if index not in seen:
-            yield Fault("lost", f"{pod.id} is neither placed nor left out", (pod.id,))
+            yield Fault("lost", f"{pod.id} is neither placed nor unplaced", (pod.id,))
         elif solution.unplaced.get(index) == "":
-            yield Fault("no-reason", f"{pod.id} is left out without a reason", (pod.id,))
+            yield Fault("no-reason", f"{pod.id} is unplaced without a reason", (pod.id,))
 
 
 def _check_resources(problem: Problem, hosts: Sequence[Host]) -> Iterator[Fault]:
-    """A resource that a node does not list is one it has none of. Each pod takes one of `pods`."""
+    """A node has none of a resource that it does not list. Each pod takes one of `pods`."""
     for host in hosts:
         used: Counter[str] = Counter()
         for index in host.pods:
@@ -93,16 +92,16 @@ def _check_resources(problem: Problem, hosts: Sequence[Host]) -> Iterator[Fault]
                 )
 
 
-def _check_suitability(problem: Problem, hosts: Sequence[Host]) -> Iterator[Fault]:
-    """The rules that concern one pod and one node: worked out once per kind of each."""
+def _check_eligibility(problem: Problem, hosts: Sequence[Host]) -> Iterator[Fault]:
+    """The rules between one pod and one node, worked out once per kind of each."""
     known: dict[tuple[object, ...], list[tuple[str, str]]] = {}
     for host in hosts:
         for index in host.pods:
             pod = problem.pods[index]
-            key = (host.kind, *suitability(pod))
+            key = (host.kind, *eligibility_key(pod))
             wrong = known.get(key)
             if wrong is None:
-                wrong = known[key] = list(misfits(pod, host))
+                wrong = known[key] = list(node_faults(pod, host))
             for kind, why in wrong:
                 yield Fault(kind, f"{pod.id} is on {host.name}, but {why}", (pod.id, host.name))
 
@@ -123,7 +122,7 @@ def _check_ports(problem: Problem, hosts: Sequence[Host]) -> Iterator[Fault]:
 
 
 def _check_gangs(problem: Problem, hosts: Sequence[Host]) -> Iterator[Fault]:
-    """All or nobody, in one zone and on one source. A node without the label is of a source of its own."""
+    """All members or none, in one zone and on one source. A node without the label has a source of its own."""
     placed: dict[tuple[str, str], list[Host]] = {}
     sizes: dict[tuple[str, str], int] = {}
     for host in hosts:
@@ -154,7 +153,7 @@ def _check_stocks(problem: Problem, solution: Solution) -> Iterator[Fault]:
 
 
 def _check_budgets(problem: Problem, solution: Solution) -> Iterator[Fault]:
-    """What a budget does not list it does not limit."""
+    """A budget limits only what it lists."""
     spent: dict[str, Counter[str]] = {}
     for node in solution.opened:
         if node.option.budget:

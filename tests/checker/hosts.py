@@ -1,7 +1,4 @@
-"""One view of every node of an answer, whether it was there before or is opened by it.
-
-Knows no rule: it only lays out facts so that the judges need not ask which kind of node they look at.
-"""
+"""One view of every node of a solution, existing or opened, and the faults that the checker reports. Knows no rule."""
 
 from __future__ import annotations
 
@@ -13,10 +10,19 @@ from tidemill.model.labels import Taint
 from tidemill.spec.names import LABEL_HOSTNAME
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A rule that does not hold."""
+
+    kind: str  # the rule: "resources", "taint", "spread", "gang", …
+    sentence: str
+    objects: tuple[str, ...] = ()  # the pods, nodes, gangs, stocks or budgets concerned
+
+
 @dataclass(slots=True)
 class Host:
     name: str
-    kind: int  # hosts of one kind differ in their name only: answers about one hold for all
+    kind: int  # hosts of one kind differ in their name only
     labels: Mapping[str, str]  # the host name included
     room: Mapping[str, int]
     taints: tuple[Taint, ...] = ()
@@ -26,7 +32,7 @@ class Host:
 
 
 def hosts_of(problem: Problem, solution: Solution) -> list[Host]:
-    """The places in their order, then the opened nodes in theirs."""
+    """The existing nodes in their order, then the opened ones in theirs."""
     hosts = [host_of_node(problem, index) for index in range(len(problem.nodes))]
     for index, pods in solution.existing.items():
         hosts[index].pods = list(pods)
@@ -52,7 +58,7 @@ def host_of_node(problem: Problem, index: int) -> Host:
 
 
 def host_of_option(problem: Problem, option_index: int, number: int) -> Host:
-    """A node that would be opened: the `number`-th of the answer."""
+    """A node that would be opened: the `number`-th of the solution."""
     option: NodeOption = problem.options[option_index]
     name = f"new-{number}"
     return Host(

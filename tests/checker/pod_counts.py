@@ -1,7 +1,7 @@
-"""Who stands where: pods with the same labels are one crowd, counted per node, and crowds per domain.
+"""Pods by their labels, counted per node and per domain.
 
-Rules between pods ask only "how many pods that this selector means are in that domain?", so this is all they
-need. Selectors are matched against crowds, not pods: the work grows with the variety of labels.
+Rules between pods only ask how many pods that a selector matches are in a domain. Selectors are matched against sets
+of labels and not against pods: the work grows with the variety of labels.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from tidemill.sim.cluster.scheduler_filters import PodSelector
 class LabelledPods:
     namespace: str
     labels: dict[str, str]
-    pods: dict[int, list[int]] = field(default_factory=dict)  # index of a host -> indexes of asks
+    pods: dict[int, list[int]] = field(default_factory=dict)  # index of a host -> indexes of pods
     existing_pods: Counter[int] = field(default_factory=Counter)  # index of a host -> how many
 
 
 class PodLabelCounts:
-    """Every pod of the final state, residents and asks, by namespace and labels."""
+    """Every pod of the final state, existing and placed, by namespace and labels."""
 
     def __init__(self, hosts: Sequence[Host], pods: Sequence[PendingPod]) -> None:
         self.hosts = hosts
-        self._crowds: dict[tuple[str, Pairs], LabelledPods] = {}
-        self._meant: dict[PodSelector, list[LabelledPods]] = {}
+        self._by_labels: dict[tuple[str, Pairs], LabelledPods] = {}
+        self._selected: dict[PodSelector, list[LabelledPods]] = {}
         for number, host in enumerate(hosts):
             for existing in host.existing_pods:
                 self.of(existing.namespace, existing.shape.labels).existing_pods[number] += existing.count
@@ -39,22 +39,22 @@ class PodLabelCounts:
                 self.of(pod.namespace, pod.shape.labels).pods.setdefault(number, []).append(index)
 
     def of(self, namespace: str, labels: Pairs) -> LabelledPods:
-        same_labels = self._crowds.get((namespace, labels))
+        same_labels = self._by_labels.get((namespace, labels))
         if same_labels is None:
-            same_labels = self._crowds[namespace, labels] = LabelledPods(namespace, dict(labels))
+            same_labels = self._by_labels[namespace, labels] = LabelledPods(namespace, dict(labels))
         return same_labels
 
-    def meant_by(self, selector: PodSelector) -> list[LabelledPods]:
-        found = self._meant.get(selector)
+    def selected_by(self, selector: PodSelector) -> list[LabelledPods]:
+        found = self._selected.get(selector)
         if found is None:
-            found = [c for c in self._crowds.values() if selector.matches(c.namespace, c.labels)]
-            self._meant[selector] = found
+            found = [c for c in self._by_labels.values() if selector.matches(c.namespace, c.labels)]
+            self._selected[selector] = found
         return found
 
     def count(
         self, labelled: Collection[LabelledPods], key: str, among: Collection[int] | None = None
     ) -> tuple[Counter[str], Counter[str]]:
-        """How many asks, and how many residents, by domain; only hosts in `among` where it is given."""
+        """How many placed pods and how many existing pods, by domain; only on hosts in `among`, if given."""
         pods: Counter[str] = Counter()
         existing_pods: Counter[str] = Counter()
         for same_labels in labelled:

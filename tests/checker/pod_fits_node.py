@@ -1,6 +1,6 @@
 """May this pod run on this node? Labels, taints, volumes and groups.
 
-The Kubernetes rules are those of the simulated scheduler, which shares no code with the solver. Rules about other
+The Kubernetes rules are those of the simulated scheduler, which shares no code with the packer. Rules about other
 pods are in `spread` and `affinity`.
 """
 
@@ -13,8 +13,8 @@ from tidemill.decide.packer.problem import PendingPod
 from tidemill.sim.cluster.scheduler_filters import matches_node_affinity, reaches_volumes, untolerated_taint
 
 
-def misfits(pod: PendingPod, host: Host) -> Iterator[tuple[str, str]]:
-    """Every rule that the node alone breaks for this pod, as (kind, what is wrong)."""
+def node_faults(pod: PendingPod, host: Host) -> Iterator[tuple[str, str]]:
+    """Every rule between this pod and this node that does not hold, as (kind, what is wrong)."""
     shape = pod.shape
     if not matches_node_affinity(shape, host.labels):
         yield "node-affinity", "its node selector or required node affinity does not match the labels"
@@ -27,8 +27,8 @@ def misfits(pod: PendingPod, host: Host) -> Iterator[tuple[str, str]]:
         yield "refused", f"it may not use {host.group}"
 
 
-def suitability(pod: PendingPod) -> tuple[object, ...]:
-    """All that `misfits` reads of an ask: equal keys get equal answers on the same kind of node."""
+def eligibility_key(pod: PendingPod) -> tuple[object, ...]:
+    """All that `node_faults` reads of a pod: pods with equal keys have the same faults on the same kind of node."""
     shape = pod.shape
     return (
         shape.node_selector,

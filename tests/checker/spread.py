@@ -1,7 +1,7 @@
-"""Topology spread (DoNotSchedule), judged on the final state: no pod sits in a domain that is too full for it.
+"""Topology spread (DoNotSchedule), checked on the final state: no pod is in a domain that exceeds its skew.
 
-Stricter than the scheduler, which looks once, when it binds: an answer that holds at the end does not depend
-on the order in which pods are bound. Domains are those of the nodes there are and those a flavour could bring.
+Stricter than the scheduler, which checks once, when it binds: a state that holds at the end does not depend on the
+order in which pods are bound. Domains are those of existing nodes and those that an option could bring.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.checker.fault import Fault
-from tests.checker.hosts import Host
+from tests.checker.hosts import Fault, Host
 from tests.checker.pod_counts import PodLabelCounts
 from tidemill.decide.packer.problem import PendingPod, Problem
 from tidemill.model.labels import Selector, Taint, Toleration
@@ -74,7 +73,7 @@ def _counted(spread: Spread, shape: PodShape, keys: frozenset[str]) -> Counted:
 
 
 def option_domains(problem: Problem, rule: Rule) -> set[str]:
-    """The domains that nodes yet to be opened could bring. Of host names: one that nobody has yet."""
+    """The domains that new nodes could bring. Of host names: one that no node has yet."""
     domains = set()
     for option in problem.options:
         labels = {**option.labels, LABEL_HOSTNAME: ""}
@@ -86,7 +85,7 @@ def option_domains(problem: Problem, rule: Rule) -> set[str]:
 def check_spread(problem: Problem, hosts: Sequence[Host], labelled: PodLabelCounts) -> Iterator[Fault]:
     for rule, holders in _holders(problem.pods, hosts).items():
         counting = _counting(rule, hosts)
-        pods, existing_pods = labelled.count(labelled.meant_by(rule.selector), rule.topology_key, counting)
+        pods, existing_pods = labelled.count(labelled.selected_by(rule.selector), rule.topology_key, counting)
         domains = {hosts[number].labels[rule.topology_key] for number in counting}
         domains |= option_domains(problem, rule)
         least = min((pods[domain] + existing_pods[domain] for domain in domains), default=0)
@@ -120,7 +119,7 @@ def _counting(rule: Rule, hosts: Sequence[Host]) -> set[int]:
 def _holders(
     pods: Sequence[PendingPod], hosts: Sequence[Host]
 ) -> dict[Rule, dict[str | None, tuple[int, int]]]:
-    """By rule and domain: one pod (and its host) that carries the rule there; one speaks for all."""
+    """By rule and domain: one pod (and its host) that has the rule there; one stands for all."""
     holders: dict[Rule, dict[str | None, tuple[int, int]]] = {}
     known: dict[tuple[object, ...], list[Rule]] = {}
     for number, host in enumerate(hosts):

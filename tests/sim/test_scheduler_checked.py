@@ -47,12 +47,12 @@ def template(draw: st.DrawFn, app: str) -> PodShape:
     )
 
 
-def existing_nodes(simulated: ZonedCluster, residents: dict[str, list[Pod]]) -> tuple[ExistingNode, ...]:
-    """Every node with what its daemons leave, less what these residents take."""
+def existing_nodes(simulated: ZonedCluster, existing_pods: dict[str, list[Pod]]) -> tuple[ExistingNode, ...]:
+    """Every node with what its daemons leave, less what these existing_pods take."""
     found = []
     for node in simulated.cluster.view().nodes:
         daemons = [pod for pod in simulated.cluster.pods_on(node.name) if pod.daemon]
-        there = residents.get(node.name, [])
+        there = existing_pods.get(node.name, [])
         free = dict(node.allocatable)
         for pod in (*daemons, *there):
             for name, count in (*pod.shape.requests, (names.PODS, 1)):

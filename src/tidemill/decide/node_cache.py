@@ -60,14 +60,14 @@ class NodeFacts:
     group: int  # nodes of one group differ only in what is free on them, and in their host name
     counted: tuple[str, str]  # pool and type, for limits
     keeps_away: bool  # a pod here has anti-affinity or host ports
-    _residents: tuple[ExistingPods, ...] | None = None
+    _existing_pods: tuple[ExistingPods, ...] | None = None
     free_at: dict[int, FreeAt] = field(default_factory=dict)  # by identity of a shape (kept alive with it)
 
     @property
-    def residents(self) -> tuple[ExistingPods, ...]:
-        if self._residents is None:
-            self._residents = residents_of(self.bound)
-        return self._residents
+    def existing_pods(self) -> tuple[ExistingPods, ...]:
+        if self._existing_pods is None:
+            self._existing_pods = existing_pods_of(self.bound)
+        return self._existing_pods
 
 
 class NodeCache:
@@ -132,7 +132,7 @@ def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Po
     )
 
 
-def residents_of(pods: Iterable[Pod]) -> tuple[ExistingPods, ...]:
+def existing_pods_of(pods: Iterable[Pod]) -> tuple[ExistingPods, ...]:
     """Pods on one node, those of one shape together."""
     counts: dict[tuple[int, str], tuple[PodShape, int]] = {}
     for pod in pods:

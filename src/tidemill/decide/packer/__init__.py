@@ -48,9 +48,7 @@ def attempt(problem: Problem, strategy: Strategy) -> Solution:
             unplaced += place_gangs(problem, level.gangs, packing, domains)
     unplaced += [pod for group in grouped.groups if group.needs_exact_check for pod in group.pods]
     if needs_repair(grouped, unplaced):
-        unplaced = repair(
-            problem, grouped, packing, unplaced
-        )  # 7 pods that counting cannot place, one by one
+        unplaced = repair(problem, grouped, packing, unplaced)  # 7 pods that counts cannot place
     else:
         single: list[PodGroup | None] = [None] * len(problem.pods)  # members of gangs stay where they are
         for group in grouped.groups:

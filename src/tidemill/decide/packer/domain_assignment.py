@@ -165,11 +165,8 @@ class _ReachableDomains:
 
         With fewer domains than a rule wants, every pod counts against zero: then counting by domain is not exact.
         """
-        key = (
-            group.eligibility,
-            id(group.spreads),
-            id(group.affinity),
-        )  # groups with the same rules share tuples
+        # Groups with the same rules share the tuples they were compiled into.
+        key = (group.eligibility, id(group.spreads), id(group.affinity))
         known = self._known_for_rules.get(key)
         if known is None:
             allowed, supply = self.of(group), self._supply

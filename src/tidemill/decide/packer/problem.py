@@ -24,9 +24,8 @@ class PendingPod:
     priority: int = 0
     pending_since: float = 0.0  # in seconds; among equal pods the oldest goes first
     gang: Gang | None = None
-    refuses: frozenset[str] = (
-        frozenset()
-    )  # groups of nodes it may not use: they end too soon, cost too much, ...
+    # Groups of nodes it may not use: they end too soon, cost too much, belong to others, ...
+    refuses: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

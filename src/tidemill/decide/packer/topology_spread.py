@@ -41,9 +41,7 @@ class DomainBalancer:
         self._strictest_skew: dict[
             tuple[int, str], int
         ] = {}  # by counter and value, of the pods placed there
-        self._blocked_values: set[tuple[int, str]] = (
-            set()
-        )  # counter and value where an anti-affinity keeps out
+        self._blocked_values: set[tuple[int, str]] = set()  # counter and value: an anti-affinity is there
         self._blocked: set[int] = set()  # the counters among them
         self._constrained: set[int] = set()  # counters that the rule of a placed pod is about
         self._level_keys: dict[tuple[int, int], str] = {}

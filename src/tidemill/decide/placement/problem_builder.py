@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import End
-from tidemill.decide.node_cache import residents_of
+from tidemill.decide.node_cache import existing_pods_of
 from tidemill.decide.packer.problem import ExistingNode, ExistingPods, NodeOption, PendingPod, Problem
 from tidemill.decide.placement.candidates import BOOT, CandidateGroup, CandidateNode, Candidates, Stage
 from tidemill.decide.placement.capacity_holds import CapacityHold, capacity_holds
@@ -113,9 +113,7 @@ class ProblemBuilder:
     _sets: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
     _shapes: dict[tuple[int, tuple[int, ...]], PodShape] = field(default_factory=dict)
     _held_resources: tuple[str, ...] = ()
-    _accepted_duration: timedelta = (
-        timedelta.max
-    )  # the longest expected duration that every pool accepts as it is
+    _accepted_duration: timedelta = timedelta.max  # the longest that every pool accepts as it is
 
     def __post_init__(self) -> None:
         self.groups = [*self.candidates.ordered(), *self.candidates.returning]
@@ -163,8 +161,8 @@ class ProblemBuilder:
 
     def _existing_pods(self, candidate: CandidateNode) -> tuple[ExistingPods, ...]:
         if candidate.view is not None:
-            return candidate.view.facts.residents
-        return residents_of(self.context.world.pods_by_node.get(candidate.name, ()))
+            return candidate.view.facts.existing_pods
+        return existing_pods_of(self.context.world.pods_by_node.get(candidate.name, ()))
 
     def _free_with_holds(self, candidate: CandidateNode) -> dict[str, int]:
         """For each hold, what is free beside it is a resource of its own."""
@@ -181,7 +179,7 @@ class ProblemBuilder:
         """Nodes on which no pod can start: the pods there still count for rules between pods."""
         listed = self.candidates.gone | {id(node.view) for node in candidates if node.view is not None}
         return [
-            ExistingNode(view.node.name, view.facts.labels, {}, existing_pods=view.facts.residents)
+            ExistingNode(view.node.name, view.facts.labels, {}, existing_pods=view.facts.existing_pods)
             for view in self.context.views
             if id(view) not in listed and view.facts.bound
         ]
