@@ -38,7 +38,7 @@ def on(type_name, source=ON_DEMAND, id="i-1", pool="g6"):
 # --- where it runs ------------------------------------------------------------------------------------
 
 
-def test_a_pod_alone_on_a_large_node_is_told_the_small_one_that_would_do():
+def test_a_pod_alone_on_a_large_node_shows_the_cheaper_type():
     large = on("g6.48xlarge")
     found = price(G6, "eval", large, pod("eval", gpus=1, on=large), daemon("agent", large))
     assert (found.node.type, found.in_pools.type, found.neighbours) == ("g6.48xlarge", "g6.xlarge", 0)
@@ -47,7 +47,7 @@ def test_a_pod_alone_on_a_large_node_is_told_the_small_one_that_would_do():
     )
 
 
-def test_a_pod_on_the_cheapest_type_of_its_pools_is_told_so():
+def test_a_pod_on_the_cheapest_type_of_its_pools_says_so():
     small = on("g6.xlarge")
     found = price(G6, "eval", small, pod("eval", gpus=1, on=small))
     assert price_text(found) == (
@@ -55,7 +55,7 @@ def test_a_pod_on_the_cheapest_type_of_its_pools_is_told_so():
     )
 
 
-def test_a_shared_node_is_no_waste_of_one_pods():
+def test_a_pod_on_a_shared_node_shows_the_type_it_would_need_alone():
     large = on("g6.48xlarge")
     crowd = [pod(f"eval-{n}", gpus=1, on=large) for n in range(4)]
     said = price_text(price(G6, "eval-0", large, crowd))
@@ -64,7 +64,7 @@ def test_a_shared_node_is_no_waste_of_one_pods():
     )
 
 
-def test_a_prepaid_node_is_compared_with_nothing_but_its_own_price_on_demand():
+def test_a_prepaid_node_shows_only_its_own_on_demand_price():
     paid = on("p5.48xlarge", BLOCK, pool="p5")
     found = price(spec(), "eval", block(), paid, pod("eval", gpus=1, on=paid), pod("other", gpus=1, on=paid))
     assert (found.prepaid, found.paid_as) == (True, "block")
@@ -73,14 +73,14 @@ def test_a_prepaid_node_is_compared_with_nothing_but_its_own_price_on_demand():
     )
 
 
-def test_a_prepaid_type_with_no_known_price_is_not_guessed_at():
+def test_a_prepaid_type_without_a_price_says_so():
     taken = spec(pool("p5e", requirements={"instanceTypes": ["p5e.48xlarge"]}))
     paid = on("p5e.48xlarge", BLOCK, pool="p5e")
     found = price(taken, "eval", block(instance_type="p5e.48xlarge"), paid, pod("eval", gpus=8, on=paid))
     assert price_text(found) == "Its node is prepaid; no on-demand price is known for p5e.48xlarge."
 
 
-def test_spot_is_compared_at_prices_on_demand_and_says_so():
+def test_spot_is_compared_by_on_demand_prices():
     large = on("g6.48xlarge", SPOT)
     said = price_text(price(G6, "eval", large, pod("eval", gpus=1, on=large)))
     assert "g6.48xlarge, $13.35 an hour on demand; g6.xlarge at $0.80 would hold it" in said
@@ -98,23 +98,23 @@ def test_a_cheaper_type_outside_its_pools_is_named_with_its_gpus():
     )
 
 
-def test_a_pod_no_pool_holds_is_told_the_type_that_would():
+def test_a_pod_too_large_for_its_pools_shows_a_type_that_would_hold_it():
     found = price(G6, "huge", pod("huge", gpus=8, memory="1000Gi"))
     assert found.in_pools is None
     assert price_text(found).startswith("No type of its pools holds it; p4d.24xlarge (8 x A100) at $21.96")
 
 
-def test_a_pod_nothing_holds_is_told_no_price():
+def test_a_pod_that_no_type_holds_has_no_price():
     assert price_text(price(G6, "huge", pod("huge", gpus=64))) == ""
 
 
-def test_a_type_the_pod_itself_rules_out_is_not_suggested():
+def test_a_type_that_the_pods_selector_excludes_is_not_suggested():
     picky = pod("eval", gpus=1, selector={names.LABEL_TYPE: "g6.4xlarge"})
     found = price(G6, "eval", picky)
     assert (found.in_pools.type, found.in_catalog) == ("g6.4xlarge", None)
 
 
-def test_only_pools_whose_labels_taints_and_namespaces_let_it_in_count():
+def test_only_pools_whose_labels_taints_and_namespaces_allow_the_pod_count():
     cheap = [
         hourly_pool("labelled", "g6.xlarge", labels={"use": "web"}),
         hourly_pool("tainted", "g6.xlarge", taints=[{"key": "dedicated", "effect": "NoSchedule"}]),
@@ -125,7 +125,7 @@ def test_only_pools_whose_labels_taints_and_namespaces_let_it_in_count():
     assert found.in_pools.type == "g6.8xlarge"
 
 
-def test_the_source_a_pod_was_pinned_to_does_not_bind_the_comparison():
+def test_the_source_a_pod_is_pinned_to_does_not_limit_the_comparison():
     large = on("g6.48xlarge")
     pinned = pod("eval", gpus=1, on=large, selector={names.LABEL_SOURCE: "on-demand"})
     assert price(G6, "eval", large, pinned).in_pools.type == "g6.xlarge"
@@ -133,7 +133,7 @@ def test_the_source_a_pod_was_pinned_to_does_not_bind_the_comparison():
     assert price(G6, "eval", elsewhere).in_pools.type == "g6.xlarge"
 
 
-def test_daemons_that_were_seen_count_and_not_the_guess():
+def test_the_requests_of_real_daemons_replace_the_default():
     large = on("g6.48xlarge")
     things = large, pod("eval", gpus=1, on=large), daemon("agent", large, cpu="3500m")
     assert price(G6, "eval", *things).in_pools.type == "g6.2xlarge"

@@ -45,7 +45,7 @@ def only(rows):
 
 
 @pytest.mark.requirement("PE-10")
-def test_counts_a_pools_nodes_by_phase_with_those_only_asked_for():
+def test_a_pools_nodes_are_counted_by_phase_including_requested_ones():
     nodes = [node(f"i-{phase}", phase) for phase in ("launched", "registering", "ready", "draining")]
     seen = shown(spec(), world(block(count=8), nodes, launch_intent(count=3)), Plan())
     assert only(seen.pools).nodes == {
@@ -57,13 +57,13 @@ def test_counts_a_pools_nodes_by_phase_with_those_only_asked_for():
     }
 
 
-def test_an_instance_that_is_seen_no_longer_counts_as_asked_for():
+def test_a_visible_instance_no_longer_counts_as_requested():
     up = node("i-1", "launched", intent_id="ti-1")
     seen = shown(spec(), world(block(), up, launch_intent(count=2)), Plan())
     assert only(seen.pools).nodes == {"requested": 1, "launched": 1}
 
 
-def test_wanted_is_what_runs_and_what_waits():
+def test_wanted_gpus_are_those_of_running_and_waiting_pods():
     up = node()
     facts = world(
         block(free=0, count=1), up, pod("runs", gpus=4, on=up), pod("waits", gpus=8), daemon("agent", up)
@@ -72,20 +72,20 @@ def test_wanted_is_what_runs_and_what_waits():
     assert (row.gpus_ready, row.gpus_used, row.gpus_wanted, row.waiting) == (8, 4, 12, 1)
 
 
-def test_a_waiting_pod_stands_in_the_queue_of_the_pool_it_asks_for():
+def test_a_waiting_pod_is_in_the_queue_of_its_pool():
     train, small = pool("train", labels={"use": "training"}), hourly_pool("small", labels={"use": "small"})
     waits = pod("eval", gpus=1, selector={"use": "small"})
     rows = {row.name: row for row in shown(spec(train, small), world(waits), Plan()).pools}
     assert (rows["small"].waiting, rows["train"].waiting) == (1, 0)
 
 
-def test_a_pod_no_pool_has_gpus_enough_for_is_in_no_queue_but_still_listed():
+def test_a_pod_too_large_for_every_pool_is_in_no_queue_but_is_listed():
     seen = shown(spec(), world(block(), pod("huge", gpus=64)))
     assert only(seen.pools).waiting == 0
     assert "more than any node" in only(seen.waiting).reason
 
 
-def test_a_block_counts_down_to_its_drain_its_deadline_and_its_end():
+def test_a_block_has_the_times_of_its_drain_deadline_and_end():
     up = node()
     seen = shown(spec(), world(block(ends_in="10h"), up, pod(on=up, grace="20m")))
     row = only(seen.blocks)
@@ -112,11 +112,11 @@ def test_the_block_behind_a_pool_is_the_one_that_ends_first():
     assert row.ends_at == ahead("5h")
 
 
-def test_strangers_blocks_are_not_shown_as_ours():
+def test_blocks_of_other_deployments_are_not_shown():
     assert shown(spec(), world(block(owner="somebody"))).blocks == ()
 
 
-def test_a_block_is_called_by_the_name_it_was_given_or_else_by_its_id():
+def test_a_block_is_shown_by_its_name_or_else_by_its_id():
     assert only(shown(spec(), world(block()), called={"cr-1": "tide-a"}).blocks).name == "tide-a"
     assert only(shown(spec(), world(block(tags=(("Name", "november"),)))).blocks).name == "november"
     assert only(shown(spec(), world(block())).blocks).name == "cr-1"
@@ -147,18 +147,18 @@ def test_a_pod_says_where_it_runs_and_until_when():
         ({"phase": PodPhase.PENDING, "started_at": None}, "starting"),
     ],
 )
-def test_a_bound_pod_that_does_not_run_says_so(fields, state):
+def test_a_bound_pod_that_does_not_run_is_starting(fields, state):
     up = node()
     assert only(pods(spec(), world(block(), up, pod(on=up, **fields)), Plan())).state == state
 
 
-def test_a_pod_that_another_controller_holds_says_so():
+def test_a_pod_with_a_foreign_scheduling_gate_says_so():
     row = only(pods(spec(), world(block(), pod(held_by_others=True)), Plan()))
     assert row.reason == "another controller holds it"
 
 
 @pytest.mark.requirement("PE-16")
-def test_what_a_block_delivered_and_what_was_used_of_it_are_priced_on_demand():
+def test_delivered_and_used_hours_of_a_block_have_on_demand_prices():
     facts = world(block(count=4), block("cr-2", starts_in="3h"), block("cr-3", kind="odcr", ends_in=None))
     seen = status(spec(), facts, Plan(), used_gpu_hours={"cr-1": 16.0})
     rows = {row.id: row for row in seen.blocks}
@@ -170,7 +170,7 @@ def test_what_a_block_delivered_and_what_was_used_of_it_are_priced_on_demand():
 
 
 @pytest.mark.requirement("PE-16")
-def test_where_nobody_counted_the_hours_used_no_figure_is_made_up():
+def test_unknown_used_hours_have_no_price():
     seen = shown(spec(), world(block()), Plan())
     assert seen.money.delivered_on_demand_usd > 0
     assert seen.money.used_on_demand_usd is None
@@ -183,7 +183,7 @@ def test_a_type_without_a_price_on_demand_is_named():
     assert (money.delivered_on_demand_usd, money.unpriced) == (0.0, ("p5e.48xlarge",))
 
 
-def test_money_is_the_ledgers_month_and_the_rate_of_what_runs():
+def test_money_has_the_month_of_the_ledger_and_the_current_rate():
     small = hourly_pool("g6", "g6.xlarge")
     facts = world(
         node(source=ON_DEMAND, pool="g6", instance_type="g6.xlarge"),
@@ -204,7 +204,7 @@ def test_next_steps_name_what_each_action_touches():
     assert launched.about == ("2 x p5.48xlarge on cr-1",)
 
 
-def test_as_json_is_what_a_program_can_read_back():
+def test_the_json_can_be_read_back():
     up = node()
     seen = shown(spec(), world(block(), up, pod("runs", gpus=8, on=up), gang("g", 2), launch_intent()))
     written = json.dumps(seen.as_json())
@@ -243,7 +243,7 @@ def test_as_json_is_what_a_program_can_read_back():
         ),
     ],
 )
-def test_a_block_says_in_advance_when_it_drains_and_for_whom(pods_there, settings, lead, for_whom):
+def test_a_block_shows_when_it_drains_and_for_which_pods(pods_there, settings, lead, for_whom):
     here = node()
     there = world(
         block(ends_in="48h"),
@@ -257,7 +257,7 @@ def test_a_block_says_in_advance_when_it_drains_and_for_whom(pods_there, setting
 
 
 @pytest.mark.requirement("CB-10")
-def test_a_service_that_moves_in_waves_is_named_as_the_one_that_makes_the_lead_long():
+def test_a_service_that_moves_in_waves_is_named_as_the_cause_of_a_long_lead():
     here = node()
     replicas = [replica(f"chat-{place}", on=here, grace="1m", load="7m") for place in range(4)]
     budget = DisruptionBudget("Deployment/chat", min_available=3, allowed=1)
@@ -266,7 +266,7 @@ def test_a_service_that_moves_in_waves_is_named_as_the_one_that_makes_the_lead_l
     assert row.drain_lead_for == ("Deployment/chat (4 replicas, 1 at a time)",)
 
 
-def test_the_text_says_so_too_and_only_where_somebody_needs_long():
+def test_the_status_text_names_the_causes_of_a_long_lead_only():
     here = node()
     facts = world(block(ends_in="48h"), here, pod("slow", on=here, grace="30m"))
     text = drawn(shown(spec(), facts))

@@ -24,7 +24,7 @@ def of_family(family):
     return [one for one in TYPES.values() if one.family == family]
 
 
-def test_the_smallest_that_fits_comes_first_and_what_is_too_small_not_at_all():
+def test_types_that_hold_the_pod_are_listed_cheapest_first():
     found = fitting(of_family("g6"), (("cpu", 4_000), ("memory", 24 * GIB), (GPU, 1)))
     assert names(found)[:2] == ["g6.2xlarge", "g6.4xlarge"]
     assert "g6.xlarge" not in names(found)
@@ -37,13 +37,13 @@ def test_types_without_a_known_price_come_last_and_are_never_suggested():
     assert cheapest(fitting([TYPES["p5e.48xlarge"]], ((GPU, 8),))) is None
 
 
-def test_the_price_of_a_pod_is_the_nodes_shared_by_all_that_fit():
+def test_the_price_of_a_pod_is_the_node_price_divided_by_the_pods_that_fit():
     (found,) = fitting([TYPES["g6.12xlarge"]], (("memory", 70 * GIB), (GPU, 1)))
     assert (found.pods, found.stranded) == (2, 2)  # memory for two, GPUs for four
     assert found.usd_h_per_pod == pytest.approx(TYPES["g6.12xlarge"].on_demand_usd_h / 2)
 
 
-def test_daemons_have_their_place_before_the_pod():
+def test_daemons_take_their_resources_before_the_pod():
     kind = TYPES["g6.xlarge"]
     all_of_it = amount(kind.allocatable, "memory")
     daemons = amount(USUAL_DAEMONS, "memory")
@@ -52,25 +52,25 @@ def test_daemons_have_their_place_before_the_pod():
     assert fitting([kind], (("memory", all_of_it),), daemons=())
 
 
-def test_pods_are_counted_too():
+def test_the_pod_limit_of_a_node_counts():
     kind = TYPES["g6.xlarge"]
     (found,) = fitting([kind], (("cpu", 1),))
     assert found.pods == amount(kind.allocatable, "pods") - amount(USUAL_DAEMONS, "pods")
 
 
-def test_of_equal_prices_the_one_that_strands_fewer_is_suggested():
+def test_of_equal_prices_the_type_that_strands_fewer_gpus_is_suggested():
     four = TYPES["g6.12xlarge"]
     alone = replace(TYPES["g6.16xlarge"], on_demand_usd_h=four.on_demand_usd_h)
     assert names(fitting([four, alone], (("cpu", 40_000), (GPU, 1)))) == ["g6.16xlarge", "g6.12xlarge"]
 
 
-def test_many_such_pods_may_be_cheaper_on_a_larger_type():
+def test_many_pods_may_be_cheaper_on_a_larger_type():
     found = fitting(TYPES.values(), (("cpu", 2_000), ("memory", 70 * GIB), (GPU, 1)))
     assert cheapest(found).type.name == "g6.8xlarge"
     assert cheapest_when_full(found).type.name == "g6.24xlarge"
 
 
-def test_a_device_a_type_does_not_have_keeps_it_out():
+def test_a_type_without_the_requested_device_is_left_out():
     assert names(fitting(of_family("g6"), (("vpc.amazonaws.com/efa", 2), (GPU, 1)))) == []
     with_neuron = fitting(TYPES.values(), (("aws.amazon.com/neuron", 1),))
     assert {fit.type.category for fit in with_neuron} == {"trn"}

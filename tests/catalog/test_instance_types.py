@@ -26,7 +26,7 @@ SIZES = {
 }
 
 
-def test_covers_every_size_of_the_families_it_promises():
+def test_the_catalog_has_every_size_of_its_families():
     found: dict[str, list[str]] = {}
     for t in load().types.values():
         found.setdefault(t.family, []).append(t.size)
@@ -48,7 +48,7 @@ def test_splits_a_name_into_family_category_generation_and_size(name, parts):
 
 
 @pytest.mark.parametrize("nonsense", ["", "p5", "5p.xlarge", "p5.", "P5.48xlarge", "p5 .48xlarge"])
-def test_refuses_what_is_no_instance_type(nonsense):
+def test_refuses_a_name_that_is_not_an_instance_type(nonsense):
     with pytest.raises(ValueError, match=re.escape(repr(nonsense))):
         split_name(nonsense)
 
@@ -64,7 +64,7 @@ def test_refuses_what_is_no_instance_type(nonsense):
         ("trn2.48xlarge", "Trainium2", 16, 98304, 16, 7600),
     ],
 )
-def test_knows_accelerators_network_and_disks(name, model, count, memory_mib, efa, nvme_gb):
+def test_types_have_accelerators_network_and_disks(name, model, count, memory_mib, efa, nvme_gb):
     t = load().types[name]
     assert t.accelerator is not None
     assert (t.accelerator.model, t.gpus, t.accelerator.memory_mib) == (model, count, memory_mib)
@@ -76,7 +76,7 @@ def test_ultraserver_instances_are_not_sold_by_the_instance():
     assert (t.block, t.ultraserver, t.arch) == (False, "u-p6e-gb200", "arm64")
 
 
-def test_every_type_sold_ahead_has_a_block_price_and_no_other_has():
+def test_exactly_the_types_sold_as_blocks_have_a_block_price():
     for t in load().types.values():
         assert (t.block_usd_h is not None) == (t.block or bool(t.ultraserver)), t.name
 
@@ -96,9 +96,9 @@ def test_a_block_hour_is_cheaper_than_an_on_demand_hour():
     assert all(t.block_usd_h < t.on_demand_usd_h for t in priced)
 
 
-def test_an_unknown_price_is_none_and_not_a_guess():
+def test_an_unknown_price_is_none():
     assert load().types["trn2.48xlarge"].on_demand_usd_h is None
 
 
-def test_is_read_once():
+def test_the_catalog_is_read_once():
     assert load() is load()

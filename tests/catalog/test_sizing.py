@@ -46,7 +46,7 @@ def test_a_type_without_efa_lists_none():
     assert "vpc.amazonaws.com/efa" not in dict(load().types["g6.xlarge"].allocatable)
 
 
-def test_arm_instances_lose_the_memory_linux_sets_aside():
+def test_arm_instances_have_less_allocatable_memory():
     assert allocatable_mib(983_040, arch="amd64", max_pods=110) > allocatable_mib(
         983_040, arch="arm64", max_pods=110
     )
@@ -55,7 +55,7 @@ def test_arm_instances_lose_the_memory_linux_sets_aside():
 @pytest.mark.parametrize(
     ("capacity_milli", "reserved"), [(1000, 60), (2000, 70), (4000, 80), (8000, 90), (500, 30)]
 )
-def test_reserved_cpu_shrinks_as_a_share(capacity_milli, reserved):
+def test_the_reserved_share_of_cpu_shrinks_with_size(capacity_milli, reserved):
     assert kube_reserved_milli(capacity_milli) == reserved
 
 
@@ -67,7 +67,7 @@ def test_a_whole_p5_node_is_180_cpus_and_1700_gib():
 
 @pytest.mark.requirement("PE-14")
 @pytest.mark.parametrize("instance_type", TYPES, ids=lambda t: t.name)
-def test_a_whole_node_request_fits_beside_the_daemons_and_wastes_little(instance_type):
+def test_a_whole_node_request_leaves_room_for_daemons_and_little_else(instance_type):
     request, offered = whole_node_request(instance_type), instance_type.allocatable
     assert amount(request, "cpu") <= amount(offered, "cpu") - 500
     assert amount(request, "memory") <= amount(offered, "memory") * 9 // 10

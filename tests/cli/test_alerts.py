@@ -21,8 +21,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.engine.ports import Hands
-from tests.notify.alarms import GONE, message
 from tests.notify.receiver import Receiver, receiving
+from tests.notify.sample_alerts import GONE, message
 from tests.store.ledgers import Opener
 from tidemill.cli import main
 from tidemill.cli.loading import load_spec

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.decide.builders import NOW
-from tests.notify.alarms import GONE, message
+from tests.notify.sample_alerts import GONE, message
 from tidemill.model.alerts import Severity
 from tidemill.notify import bodies
 
@@ -78,14 +78,14 @@ def test_the_body_for_slack_is_block_kit_with_its_control_characters_escaped():
 
 
 @pytest.mark.requirement("NT-1")
-def test_slack_is_told_that_it_is_resolved():
+def test_the_slack_body_of_a_resolved_alert():
     over = bodies.slack(message(resolved_at=OVER))
     assert over["text"] == "[tides] Resolved: EC2 offers nothing inside an approved envelope"
     assert over["blocks"][0]["text"]["text"].startswith(":white_check_mark: *Resolved: ")
     assert len(over["blocks"]) == 2
 
 
-def test_slack_takes_ten_fields_and_three_thousand_characters():
+def test_the_slack_body_keeps_within_slacks_limits():
     long = replace(GONE, text="x" * 5000, facts=tuple((f"n{place}", "y" * 3000) for place in range(12)))
     body = bodies.slack(message(long))
     assert len(body["blocks"][1]["text"]["text"]) == 3000
@@ -129,7 +129,7 @@ def test_every_severity_is_one_that_pagerduty_knows(severity: Severity):
     assert bodies.slack(message(replace(GONE, severity=severity)))["blocks"]
 
 
-def test_long_keys_stay_apart_within_what_pagerduty_takes():
+def test_long_pagerduty_keys_are_cut_and_stay_unique():
     one, other = (message(replace(GONE, key="k" * 300 + end)) for end in "ab")
     assert bodies.dedup_key(one) != bodies.dedup_key(other)
     assert len(bodies.dedup_key(one)) <= 255
@@ -148,7 +148,7 @@ def test_a_subject_is_one_short_line_of_ascii():
     assert bodies.subject(message(resolved_at=OVER)).startswith("[tides] resolved: EC2")
 
 
-def test_the_text_for_people_says_what_to_do():
+def test_the_text_body_says_what_to_do():
     assert bodies.text(message()) == (
         "EC2 offers nothing inside an approved envelope\n\n"
         "It is tried again until 12:00; widen <zones> & fee.\n\n"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.decide.builders import NOW
-from tests.notify.alarms import message, platform
 from tests.notify.receiver import Receiver
+from tests.notify.sample_alerts import message, platform
 from tidemill.notify import bodies, transports
 from tidemill.notify.targets import senders
 from tidemill.notify.transports import SendResult
@@ -87,7 +87,7 @@ def test_every_body_can_be_published(format: str, body: Any):
 
 @pytest.mark.requirement("NT-1")
 @pytest.mark.usefixtures("aws")
-def test_a_topic_hears_that_it_is_over():
+def test_a_resolved_alert_is_published():
     topic = Topic("over")
     send(topic.arn, format="pagerduty", resolved_at=NOW)
     (heard,) = topic.heard()
@@ -96,7 +96,7 @@ def test_a_topic_hears_that_it_is_over():
 
 
 @pytest.mark.usefixtures("aws")
-def test_an_ordered_topic_tells_a_repetition_by_itself():
+def test_a_fifo_topic_drops_a_repetition():
     topic = Topic("ordered.fifo")
     assert [send(topic.arn).outcome for _ in range(2)] == ["sent", "sent"]
     assert len(topic.heard()) == 1
@@ -104,18 +104,18 @@ def test_an_ordered_topic_tells_a_repetition_by_itself():
 
 @pytest.mark.requirement("NT-1")
 @pytest.mark.usefixtures("aws")
-def test_a_topic_that_is_not_there_is_a_misconfiguration():
+def test_a_missing_topic_is_a_misconfiguration():
     answer = send("arn:aws:sns:us-west-2:123456789012:nobody")
     assert answer.outcome == "misconfigured"
     assert "NotFound" in answer.detail
 
 
-def test_an_sns_that_is_not_there_is_tried_again(aws: None, monkeypatch: pytest.MonkeyPatch):
+def test_an_unreachable_sns_is_tried_again(aws: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert send("arn:aws:sns:us-west-2:123456789012:t").outcome == "retry"
 
 
-def test_trouble_of_sns_is_asked_about_once_a_try(
+def test_an_sns_error_makes_one_request_per_attempt(
     aws: None, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("AWS_ENDPOINT_URL", receiver.url)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.decide.builders import NOW
-from tests.notify.alarms import hook, message, platform
 from tests.notify.receiver import Receiver
+from tests.notify.sample_alerts import hook, message, platform
 from tidemill.notify import bodies, transports
 from tidemill.notify.delivery import FIRST_RETRY, LONGEST_RETRY, next_try
 from tidemill.notify.targets import senders
@@ -26,7 +26,7 @@ def send(target: dict, **fields: object) -> SendResult:
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_webhook_is_posted_as_json_with_a_key_that_tells_a_repetition(receiver: Receiver):
+def test_a_webhook_is_posted_as_json_with_an_idempotency_key(receiver: Receiver):
     assert send(hook(receiver.url)) == SendResult("sent", "200 ok")
     (got,) = receiver.got
     assert got.json == bodies.webhook(message())
@@ -38,9 +38,7 @@ def test_a_webhook_is_posted_as_json_with_a_key_that_tells_a_repetition(receiver
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_signature_verifies_over_the_time_and_the_very_body(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_signature_covers_the_time_and_the_body(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOOK_SECRET", "s3cret\n")
     send(hook(receiver.url, secretFrom={"env": "HOOK_SECRET"}))
     (got,) = receiver.got
@@ -52,7 +50,7 @@ def test_a_signature_verifies_over_the_time_and_the_very_body(
 
 
 @pytest.mark.requirement("NT-1")
-def test_slack_is_posted_to_an_address_that_only_a_file_knows(receiver: Receiver, tmp_path: Path):
+def test_slack_is_posted_to_the_address_in_a_file(receiver: Receiver, tmp_path: Path):
     (tmp_path / "slack").write_text(receiver.url + "\n")
     answer = send({"name": "chat", "type": "slack", "urlFrom": {"file": str(tmp_path / "slack")}})
     assert answer.outcome == "sent"
@@ -78,11 +76,11 @@ def test_pagerduty_gets_trigger_and_resolve(receiver: Receiver, monkeypatch: pyt
         ({"file": "/no/such/file"}, "urlFrom: /no/such/file cannot be read: No such file or directory"),
     ],
 )
-def test_a_secret_that_is_not_there_is_waited_for(ref: dict[str, str], says: str):
+def test_a_missing_secret_is_retried(ref: dict[str, str], says: str):
     assert send({"name": "chat", "type": "slack", "urlFrom": ref}) == SendResult("retry", says)
 
 
-def test_a_secret_that_is_no_address_is_misconfigured_and_not_shown(monkeypatch: pytest.MonkeyPatch):
+def test_a_secret_that_is_not_an_address_is_misconfigured_and_not_shown(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SLACK", "xoxb-very-secret")
     answer = send({"name": "chat", "type": "slack", "urlFrom": {"env": "SLACK"}})
     assert answer.outcome == "misconfigured"
@@ -102,7 +100,7 @@ def test_a_secret_that_is_no_address_is_misconfigured_and_not_shown(monkeypatch:
         (408, "retry"), (429, "retry"), (500, "retry"), (503, "retry"),
     ],
 )  # fmt: skip
-def test_what_an_answer_means(receiver: Receiver, status: int, outcome: str):
+def test_each_http_status_has_an_outcome(receiver: Receiver, status: int, outcome: str):
     receiver.answers = [(status, {"Location": "/elsewhere"} if status == 301 else {})]
     receiver.says = b"" if status == 204 else b"because\n  so"
     answer = send(hook(receiver.url))
@@ -114,14 +112,14 @@ def test_what_an_answer_means(receiver: Receiver, status: int, outcome: str):
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_receiver_that_is_not_there_is_tried_again():
+def test_an_unreachable_receiver_is_tried_again():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         assert send(hook(url)) == SendResult("retry", "cannot be reached: Connection refused")
 
 
-def test_a_receiver_that_hangs_up_is_tried_again():
+def test_a_receiver_that_closes_the_connection_is_tried_again():
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def hang_up() -> None:
@@ -134,7 +132,7 @@ def test_a_receiver_that_hangs_up_is_tried_again():
     assert answer.outcome == "retry"
 
 
-def test_a_receiver_that_does_not_answer_is_left_after_a_while(receiver: Receiver):
+def test_a_receiver_that_does_not_respond_times_out(receiver: Receiver):
     receiver.hold = threading.Event()
     answer = transports.post(receiver.url, b"{}", {}, NOW, timeout_s=0.2)
     assert answer == SendResult("retry", "no response in time")
@@ -153,17 +151,17 @@ def test_a_receiver_that_does_not_answer_is_left_after_a_while(receiver: Receive
         (None, None),
     ],
 )
-def test_a_receiver_may_say_when_to_come_back(header: str | None, wait: timedelta | None):
+def test_retry_after_delays_the_next_attempt(header: str | None, wait: timedelta | None):
     assert retry_delay(header, NOW) == wait
 
 
-def test_patience_is_read_off_the_answer(receiver: Receiver):
+def test_retry_after_is_read_as_seconds_or_a_date(receiver: Receiver):
     receiver.answers = [(429, {"Retry-After": "90"})]
     assert send(hook(receiver.url)).retry_after == timedelta(seconds=90)
 
 
 @pytest.mark.requirement("NT-1")
-def test_tries_grow_apart_with_a_jitter_that_is_the_messages_own():
+def test_retries_back_off_exponentially_with_a_jitter_of_their_own():
     again = SendResult("retry", "503")
     waits = [next_try("a#1/raised", "ops", tries, again, NOW) - NOW for tries in range(1, 12)]
     for place, wait in enumerate(waits):

@@ -20,7 +20,7 @@ def documents(folder: Path, **platform: str) -> str:
 
 @pytest.mark.requirement("SM-6")
 @pytest.mark.parametrize("role", ["nodes", "arn:aws:iam::123456789012:role/nodes"])
-def test_the_nodes_role_is_mapped_as_kubelets_are(
+def test_the_nodes_role_is_mapped_to_the_kubelet_groups(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], role: str
 ):
     file = documents(tmp_path, nodeRole=role, accountId="123456789012")
@@ -44,7 +44,7 @@ def test_the_nodes_role_is_mapped_as_kubelets_are(
         ({"nodeRole": "arn:aws:iam::123456789012:instance-profile/nodes"}, "is an instance profile"),
     ],
 )
-def test_a_role_that_cannot_be_told_is_said(
+def test_a_role_without_a_known_arn_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], platform: dict[str, str], says: str
 ):
     assert main(["render", "aws-auth", documents(tmp_path, **platform)]) == 2

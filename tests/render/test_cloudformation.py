@@ -75,7 +75,7 @@ def test_a_self_managed_stack_has_every_part():
 
 @pytest.mark.requirement("SM-8")
 @pytest.mark.requirement("SM-3")
-def test_the_group_begins_with_nothing_and_a_change_of_the_stack_leaves_its_size_alone():
+def test_the_group_starts_at_zero_and_a_stack_update_keeps_its_size():
     group = rendered()["Resources"]["Group"]
     assert group["Properties"]["MinSize"] == "0"
     assert "DesiredCapacity" not in group["Properties"]
@@ -91,7 +91,7 @@ def test_the_group_begins_with_nothing_and_a_change_of_the_stack_leaves_its_size
 @pytest.mark.requirement("SM-8")
 @pytest.mark.requirement("SM-4")
 @pytest.mark.parametrize(("lead", "down"), [(None, "2026-11-20T10:50:00Z"), ("25m", "2026-11-20T10:35:00Z")])
-def test_it_grows_at_the_start_and_shrinks_early_enough_for_the_drain(lead, down):
+def test_the_group_scales_out_at_the_start_and_in_early_enough_to_drain(lead, down):
     made = rendered(**({"drain": {"lead": lead}} if lead else {}))
     offered = made["Parameters"]
     assert offered["UpAt"]["Default"] == "2026-11-17T11:31:00Z"
@@ -102,7 +102,7 @@ def test_it_grows_at_the_start_and_shrinks_early_enough_for_the_drain(lead, down
 
 
 @pytest.mark.requirement("CB-15")
-def test_an_ultraserver_shrinks_half_an_hour_earlier():
+def test_an_ultraserver_group_scales_in_half_an_hour_earlier():
     spec = documents(provisioner="asg", requirements={"instanceTypes": ["p6e-gb200.36xlarge"]})
     made = stack(
         spec, spec.pools["train"], resolve_stack_input(spec, spec.pools["train"], zone="us-east-1a", **BLOCK)
@@ -112,7 +112,7 @@ def test_an_ultraserver_shrinks_half_an_hour_earlier():
 
 
 @pytest.mark.requirement("PE-19")
-def test_efa_nodes_get_a_security_group_in_which_all_may_talk_to_all():
+def test_efa_nodes_get_a_security_group_that_allows_all_traffic_between_them():
     made = rendered(node_class={"efa": True})
     own = {"Fn::GetAtt": ["EfaSecurityGroup", "GroupId"]}
     inbound, outbound = (
@@ -126,13 +126,13 @@ def test_efa_nodes_get_a_security_group_in_which_all_may_talk_to_all():
     assert all(one["Groups"] == ["sg-0aa0aa0a", own] for one in cards)
 
 
-def test_without_efa_there_is_no_such_group():
+def test_without_efa_there_is_no_efa_security_group():
     assert "EfaSecurityGroup" not in rendered()["Resources"]
     assert "VpcId" not in rendered()["Parameters"]
 
 
 @pytest.mark.requirement("SM-8")
-def test_user_data_is_readable_and_shell_variables_stay_what_they_are():
+def test_user_data_is_readable_and_keeps_shell_variables():
     data = rendered()["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"]
     text = data["UserData"]["Fn::Base64"]["Fn::Sub"]
     assert "tidemill.dev/source=${ReservationId}" in text
@@ -157,7 +157,7 @@ def test_the_image_is_looked_up_by_cloudformation():
 
 
 @pytest.mark.requirement("MG-1")
-def test_a_node_group_on_a_block_is_as_eks_wants_it():
+def test_a_node_group_on_a_block_has_what_eks_requires():
     made = rendered("managed")
     group = made["Resources"]["NodeGroup"]["Properties"]
     assert group["CapacityType"] == "CAPACITY_BLOCK"
@@ -187,12 +187,12 @@ def test_nodes_of_the_role_may_join():
         ({"platform": {"nodeRole": "arn:aws:iam::123456789012:instance-profile/x"}}, "write the nodes' role"),
     ],
 )
-def test_what_is_no_stack_is_an_error(more, sentence):
+def test_a_pool_that_cannot_be_a_stack_is_an_error(more, sentence):
     with pytest.raises(SpecError, match=sentence):
         rendered(**more)
 
 
-def test_where_the_documents_leave_a_choice_somebody_must_choose():
+def test_a_choice_that_the_documents_leave_open_is_an_error():
     spec = documents(provisioner="asg", requirements={"instanceFamilies": ["p5"]})
     with pytest.raises(SpecError, match="choose one with --zone: the documents allow us-east-1a, us-east-1b"):
         resolve_stack_input(spec, spec.pools["train"], instance_type="p5.48xlarge")
@@ -294,6 +294,6 @@ def test_the_command_shows_a_first_boot(file):
         (["cloudformation", "--end", "soon"], "asg", "is not an instant"),
     ],
 )
-def test_a_slip_of_the_pen_is_one_line_and_exit_code_2(file, capsys, words, provisioner, sentence):
+def test_a_wrong_option_is_a_one_line_error_and_exit_code_2(file, capsys, words, provisioner, sentence):
     assert main(["render", words[0], file(provisioner), *words[1:]]) == 2
     assert sentence in capsys.readouterr().err

@@ -26,17 +26,17 @@ def shown(width: int, *, foldable: bool = True) -> str:
 
 
 @pytest.mark.parametrize("width", [140, 100, 80, 64, 60, 40, 36])
-def test_whole_words_stand_in_every_width(width: int):
+def test_no_width_breaks_a_word(width: int):
     text = shown(width)
     assert {ID, ID[::-1], "$10,116", *SENTENCE.split()} <= set(text.split())
     assert max(len(line) for line in text.splitlines()) <= width
 
 
-def test_where_there_is_room_a_row_is_a_line():
+def test_a_row_is_one_line_if_it_fits():
     assert f"{ID}  $10,116  {SENTENCE}" in shown(140)
 
 
-def test_the_sentence_gives_way_first():
+def test_the_column_with_the_sentence_is_narrowed_first():
     head, _, first, *rest = shown(64).splitlines()
     assert head.split() == ["id", "fee", "next"]
     assert first.startswith(f"{ID}  $10,116  bought elsewhere:")
@@ -45,7 +45,7 @@ def test_the_sentence_gives_way_first():
 
 
 @pytest.mark.parametrize("foldable", [True, False])
-def test_where_words_would_break_a_row_is_a_list_of_its_own(foldable: bool):
+def test_rows_become_lists_where_words_would_break(foldable: bool):
     lines = [line.rstrip() for line in shown(44, foldable=foldable).splitlines()]
     assert lines[:2] == [f"id    {ID}", "fee   $10,116"]
     assert lines[-3:] == [f"id    {ID[::-1]}", "next  nothing", ""]

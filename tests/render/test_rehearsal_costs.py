@@ -28,7 +28,7 @@ def charged(outcome: Outcome) -> Outcome:
 
 
 @pytest.mark.requirement("PE-16")
-def test_pools_teams_and_the_dearest_workloads_have_a_line_each(charged: Outcome) -> None:
+def test_pools_teams_and_the_most_expensive_workloads_have_a_line_each(charged: Outcome) -> None:
     lines = [" ".join(line.split()) for line in shown(charged, 80).splitlines()]
     assert "pool train 1,055 1,249 $10,116 $7,259 -$2,857" in lines
     assert "pool any pool 0 12.0 $99.50 – –" in lines
@@ -52,7 +52,7 @@ def test_the_page_has_the_table_with_its_names_escaped(charged: Outcome) -> None
     assert "Job/<i>" not in text
 
 
-def test_many_teams_are_cut_and_counted() -> None:
+def test_many_teams_are_shortened_and_counted() -> None:
     many = replace(
         COSTS, teams=tuple(replace(COSTS.teams[0], team=f"t{place}") for place in range(13)), jobs=()
     )

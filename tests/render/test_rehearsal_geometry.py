@@ -59,7 +59,7 @@ def test_a_step_path_holds_each_value_until_the_next_instant() -> None:
     assert step_area([(5, 2)], 4, 50) == "M5 2H50V4H5Z"
 
 
-def test_averaging_a_crowded_curve_keeps_its_gpu_hours() -> None:
+def test_averaging_a_dense_curve_keeps_its_gpu_hours() -> None:
     at = tuple(sample.START + timedelta(seconds=17 * n) for n in range(25_000))
     used = tuple(n * 7 % 33 for n in range(25_000))
     drawn = gpu_curves(Series(at, used, used, used), AXIS)
@@ -68,7 +68,7 @@ def test_averaging_a_crowded_curve_keeps_its_gpu_hours() -> None:
     assert sum(value * drawn.slot_s for value in drawn.used) == pytest.approx(exact, rel=1e-3)
 
 
-def test_a_service_is_drawn_as_short_where_its_downtime_was_counted_and_nowhere_else() -> None:
+def test_a_service_is_drawn_as_down_exactly_during_its_downtime() -> None:
     """Not before it could be expected, nor after it was taken away: the series alone does not tell."""
     rows = ((sample.hour(0), 0), (sample.hour(1), 4), (sample.hour(2), 3), (sample.hour(3), 6))
     service = sample.service(
@@ -94,19 +94,19 @@ def test_the_close_up_marks_a_deadline_apart_from_the_kill_time_only_where_they_
     ]
 
 
-def test_a_block_that_outlives_the_rehearsal_has_not_ended(outcome: Outcome) -> None:
+def test_a_block_that_ends_after_the_rehearsal_has_not_ended(outcome: Outcome) -> None:
     open_block = sample.block(days=7, drain_from=None, drained_at=None, state="active")
     assert ending(open_block, outcome.end).drain == "not-yet"
     assert close_ups(outcome, (ending(open_block, outcome.end),)) == ()
 
 
-def test_a_block_whose_pods_nobody_saw_leave_is_not_called_drained(outcome: Outcome) -> None:
+def test_a_block_whose_last_pod_was_not_seen_to_end_is_not_drained(outcome: Outcome) -> None:
     assert ending(sample.block(drained_at=None), outcome.end).bad
     idle = sample.block(drained_at=None, gpu_hours_used=0.0)
     assert ending(idle, outcome.end).drain == "nothing-to-drain"
 
 
-def test_jobs_with_one_reason_are_one_line(outcome: Outcome) -> None:
+def test_jobs_with_the_same_reason_share_a_line(outcome: Outcome) -> None:
     found = job_problems(outcome)
     assert [(trouble.state, len(trouble.jobs)) for trouble in found] == [
         ("failed", 1),
@@ -116,7 +116,7 @@ def test_jobs_with_one_reason_are_one_line(outcome: Outcome) -> None:
     assert facts(outcome).late == 1
 
 
-def test_cutting_the_journal_keeps_every_line_of_the_rare_kinds() -> None:
+def test_the_shortened_journal_keeps_every_line_of_rare_kinds() -> None:
     chatty = [(sample.hour(n), "pod-started", "p", "s") for n in range(100)]
     rare = [(sample.hour(n), "fault", "f", "s") for n in range(3)]
     cut = shorten_journal((*chatty, *rare), limit=20)
@@ -125,7 +125,7 @@ def test_cutting_the_journal_keeps_every_line_of_the_rare_kinds() -> None:
 
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=300), st.integers(6, 100))
-def test_the_cut_journal_is_within_its_limit_and_accounts_for_every_line(
+def test_the_shortened_journal_is_within_its_limit_and_counts_what_it_leaves_out(
     kinds: list[str], limit: int
 ) -> None:
     cut = shorten_journal(tuple((sample.START, kind, "", "") for kind in kinds), limit)
@@ -139,7 +139,7 @@ def test_json_in_a_script_has_no_character_that_could_end_it(text: str) -> None:
     assert script_json([text]).isascii()
 
 
-def test_strips_are_as_wide_as_asked_and_always_show_the_drain(outcome: Outcome) -> None:
+def test_timelines_have_the_requested_width_and_show_the_drain(outcome: Outcome) -> None:
     for columns in (20, 69, 107):
         pieces = block_strip(sample.BLOCK_A, outcome, columns)
         assert sum(len(piece) for piece, _ in pieces) == columns
@@ -159,11 +159,11 @@ def test_strips_are_as_wide_as_asked_and_always_show_the_drain(outcome: Outcome)
         (-90, "-1m 30s"),
     ],
 )
-def test_a_length_of_time_is_its_two_largest_units(seconds: int, words: str) -> None:
+def test_a_duration_shows_its_two_largest_units(seconds: int, words: str) -> None:
     assert span(timedelta(seconds=seconds)) == words
 
 
-def test_a_share_is_never_rounded_to_all_or_nothing() -> None:
+def test_a_percentage_is_never_rounded_to_0_or_100() -> None:
     assert [percent(part, 1000) for part in (0, 3, 500, 998, 1000)] == [
         "0 %",
         "<1 %",

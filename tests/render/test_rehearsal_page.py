@@ -82,14 +82,14 @@ def test_every_block_job_service_and_forced_eviction_is_on_the_page(outcome: Out
         assert name in text
 
 
-def test_what_went_wrong_comes_before_the_charts(outcome: Outcome) -> None:
+def test_problems_come_before_the_charts(outcome: Outcome) -> None:
     text = page(outcome)
     held = next(job for job in outcome.jobs if job.state == "held")
     assert text.index(outcome.evictions[1].reason) < text.index('id="timeline"')
     assert text.index(held.reason) < text.index('id="timeline"')
 
 
-def test_the_page_says_how_to_see_the_run_again(outcome: Outcome) -> None:
+def test_the_page_has_the_command_that_repeats_the_run(outcome: Outcome) -> None:
     text = read(outcome).text
     assert "tidemill rehearse examples/two-blocks.yaml --seed 7" in text
     assert "3f9c2e1" in text
@@ -149,14 +149,14 @@ def test_the_page_shows_how_long_before_the_deadline_each_block_was_drained(outc
     assert "2 of 2 that ended" in text
 
 
-def test_a_block_drained_too_late_is_said_to_be_late(outcome: Outcome) -> None:
+def test_the_page_says_that_a_block_was_drained_late(outcome: Outcome) -> None:
     late = replace(sample.BLOCK_A, drained_at=sample.BLOCK_A.deadline + timedelta(minutes=2))
     text = read(replace(outcome, blocks=(late, sample.BLOCK_B))).text
     assert "drained 2m after the deadline" in text
     assert "1 of 2 that ended" in text
 
 
-def test_a_violation_is_the_first_thing_read_with_its_instant_and_objects(outcome: Outcome) -> None:
+def test_a_violation_comes_first_with_its_instant_and_objects(outcome: Outcome) -> None:
     violation = Violation(4, sample.hour(77), "a pod runs at the deadline", ("pod/train-7", "node/ip-1"))
     text = read(replace(outcome, invariant_violations=(violation,))).text
     assert "No invariant was violated" not in text
@@ -193,7 +193,7 @@ def test_5000_jobs_are_all_searchable_but_not_all_listed_and_the_page_stays_smal
     assert len(text) < 3_000_000
 
 
-def test_many_nodes_start_collapsed_and_a_crowd_is_cut_with_a_note(outcome: Outcome) -> None:
+def test_many_nodes_start_collapsed_and_too_many_are_left_out_with_a_note(outcome: Outcome) -> None:
     many = tuple(
         sample.node(f"i-{n:05}", "spot", sample.hour(n / 100), sample.hour(n / 100 + 3)) for n in range(1_500)
     )
@@ -205,7 +205,7 @@ def test_many_nodes_start_collapsed_and_a_crowd_is_cut_with_a_note(outcome: Outc
 
 
 @pytest.mark.requirement("PE-16")
-def test_the_cost_card_says_what_the_blocks_would_have_cost_on_demand(outcome: Outcome) -> None:
+def test_the_cost_card_has_the_on_demand_price_of_the_blocks(outcome: Outcome) -> None:
     text = read(outcome).text
     assert "block hours so far $18,432; on demand $31,703, those used $22,509" in text
 
@@ -227,7 +227,7 @@ def test_a_block_that_was_never_paid_does_not_count_as_ended(outcome: Outcome) -
     assert "2 of 2 that ended" in text
 
 
-def test_what_was_not_bought_who_died_and_what_was_warned_of_come_before_the_charts(outcome: Outcome) -> None:
+def test_purchase_problems_deaths_and_warnings_come_before_the_charts(outcome: Outcome) -> None:
     text = page(
         replace(
             outcome,

@@ -41,7 +41,7 @@ def test_nothing_is_wider_than_the_terminal(outcome: Outcome, width: int) -> Non
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_blocks_jobs_services_money_and_trouble_are_all_there(outcome: Outcome, width: int) -> None:
+def test_the_summary_has_blocks_jobs_services_cost_and_problems(outcome: Outcome, width: int) -> None:
     text = " ".join(shown(outcome, width).split())
     for words in (
         "alpha 4×p5.48xlarge 16 Nov 11:30",
@@ -60,13 +60,13 @@ def test_blocks_jobs_services_money_and_trouble_are_all_there(outcome: Outcome, 
 
 
 @pytest.mark.requirement("PE-16")
-def test_what_the_blocks_gave_at_the_price_on_demand_stays_on_one_line(outcome: Outcome) -> None:
+def test_the_on_demand_price_of_the_blocks_stays_on_one_line(outcome: Outcome) -> None:
     (line,) = (line for line in shown(outcome, 80).splitlines() if "block hours" in line)
     assert line.rstrip().endswith("those used $22,509")
 
 
 @pytest.mark.requirement("PE-16")
-def test_a_block_nobody_knows_the_price_of_is_named_and_no_sum_is_made_up(outcome: Outcome) -> None:
+def test_a_block_without_a_price_is_named_and_has_no_sum(outcome: Outcome) -> None:
     unknown = OnDemandEquivalent(unpriced=("p5e.48xlarge",))
     text = shown(replace(outcome, on_demand_equivalent=unknown))
     assert "no on-demand price is known for p5e.48xlarge" in text
@@ -86,7 +86,7 @@ def test_square_brackets_in_names_are_not_read_as_styles(outcome: Outcome) -> No
     assert "[bold]why[/]" in text
 
 
-def test_without_colour_there_is_no_escape_code_and_with_it_the_words_are_the_same(outcome: Outcome) -> None:
+def test_colour_adds_escape_codes_and_changes_no_text(outcome: Outcome) -> None:
     plain = shown(outcome)
     assert "\x1b" not in plain
     console = Console(file=io.StringIO(), width=120)
@@ -95,7 +95,7 @@ def test_without_colour_there_is_no_escape_code_and_with_it_the_words_are_the_sa
     assert console.file.getvalue() == plain
 
 
-def test_more_than_ten_troubles_are_counted_not_listed(outcome: Outcome) -> None:
+def test_more_than_ten_problems_are_counted_and_not_listed(outcome: Outcome) -> None:
     jobs = tuple(sample.job(f"j{n}", state="failed", reason=f"reason {n}") for n in range(30))
     text = shown(replace(outcome, jobs=jobs, evictions=()))
     assert "reason 9" in text
@@ -103,13 +103,13 @@ def test_more_than_ten_troubles_are_counted_not_listed(outcome: Outcome) -> None
     assert "and 20 more: see --html or --json" in text
 
 
-def test_many_failures_do_not_hide_what_was_held(outcome: Outcome) -> None:
+def test_many_failed_jobs_do_not_hide_held_jobs(outcome: Outcome) -> None:
     failed = tuple(sample.job(f"j{n}", state="failed", reason=f"reason {n}") for n in range(30))
     held = sample.job("patient", state="held", reason="no block lasts long enough")
     assert "no block lasts long enough" in shown(replace(outcome, jobs=(*failed, held)))
 
 
-def test_an_empty_rehearsal_is_summed_up_too(outcome: Outcome) -> None:
+def test_an_empty_rehearsal_has_a_summary(outcome: Outcome) -> None:
     nothing = replace(
         outcome,
         blocks=(),
@@ -128,7 +128,7 @@ def words(outcome: Outcome) -> str:
     return " ".join(shown(outcome, 200).split())
 
 
-def test_a_window_for_which_nothing_was_bought_is_said_with_the_reason(outcome: Outcome) -> None:
+def test_a_window_without_a_purchase_is_shown_with_the_reason(outcome: Outcome) -> None:
     text = words(replace(outcome, purchases=(sample.purchase(),)))
     assert "purchases week-48 not bought" in text
     assert (
@@ -136,7 +136,7 @@ def test_a_window_for_which_nothing_was_bought_is_said_with_the_reason(outcome: 
     )
 
 
-def test_a_window_that_was_bought_at_the_second_try_is_no_trouble(outcome: Outcome) -> None:
+def test_a_window_that_was_bought_with_the_second_proposal_is_no_problem(outcome: Outcome) -> None:
     refused = sample.purchase(state="refused", note="too dear", verdicts=("finance refused: too dear",))
     bought = sample.purchase(state="confirmed", fee_usd=9_216, note="", reservations=("cr-0alpha",))
     text = words(replace(outcome, purchases=(refused, bought)))
@@ -146,7 +146,7 @@ def test_a_window_that_was_bought_at_the_second_try_is_no_trouble(outcome: Outco
     assert "$9,500 finance refused: too dear" in only_refused
 
 
-def test_of_many_proposals_the_one_people_spoke_about_gives_the_reason(outcome: Outcome) -> None:
+def test_of_several_proposals_the_one_people_decided_on_gives_the_reason(outcome: Outcome) -> None:
     over = "up to $9,500 is over the ceiling of $100 for one purchase"
     approved = sample.purchase(state="voided", note=over, verdicts=("finance approved",))
     text = words(replace(outcome, purchases=(approved, sample.purchase(), sample.purchase())))
@@ -163,7 +163,7 @@ def test_a_warning_is_shown_unless_it_is_about_a_proposal(outcome: Outcome) -> N
     assert "warning november/week-48" not in text
 
 
-def test_a_warning_names_blocks_and_instants_as_the_rest_of_the_report_does(outcome: Outcome) -> None:
+def test_a_warning_shows_block_names_and_readable_instants(outcome: Outcome) -> None:
     named = sample.block(id="cr-0a1b2c3d4e5f60718")
     sentence = f"{named.id} must be empty by 2026-11-20T10:50:00Z"
     warned = WarningRow("Deployment/chat", sentence, outcome.start, outcome.end)
@@ -171,7 +171,7 @@ def test_a_warning_names_blocks_and_instants_as_the_rest_of_the_report_does(outc
     assert "warning Deployment/chat block alpha must be empty by 20 Nov 10:50 UTC" in text
 
 
-def test_pods_that_died_without_their_grace_are_counted_and_named(outcome: Outcome) -> None:
+def test_pods_that_died_without_their_grace_period_are_counted_and_named(outcome: Outcome) -> None:
     kills = (
         KillRow(sample.hour(9), "training/a-0", "ip-1", 300, 0, False),
         KillRow(sample.hour(9), "training/b-0", "ip-1", 300, 300, True),
@@ -183,7 +183,7 @@ def test_pods_that_died_without_their_grace_are_counted_and_named(outcome: Outco
     assert "1 pod died with its node, 0 without their grace" in words(replace(outcome, kills=kills[1:]))
 
 
-def test_a_service_that_was_down_is_trouble_with_the_reason_its_replicas_wait_for(outcome: Outcome) -> None:
+def test_a_service_that_was_down_is_shown_with_the_reason_its_replicas_wait(outcome: Outcome) -> None:
     down = sample.service(
         downtime_s=7200, down=((sample.hour(2), sample.hour(4)),), waiting=1, reason="every node is taken"
     )
@@ -192,7 +192,7 @@ def test_a_service_that_was_down_is_trouble_with_the_reason_its_replicas_wait_fo
     assert "1 replica waits: every node is taken" in text
 
 
-def test_an_extension_that_was_refused_or_not_paid_is_trouble(outcome: Outcome) -> None:
+def test_a_refused_or_unpaid_extension_is_a_problem(outcome: Outcome) -> None:
     lines = (
         (sample.hour(70), "extension-refused", "alpha", "the extension by 1d was refused: too late"),
         (sample.hour(71), "extension-failed", "cr-0alpha", "the extension was not paid in time"),

@@ -21,7 +21,7 @@ def found(told: Survey) -> dict[str, Trap]:
     return {one.code: one for one in traps(told, load())}
 
 
-def test_an_account_where_all_is_well_has_none():
+def test_a_healthy_account_has_no_traps():
     calm = group(schedules=(CALM,), members=("i-1", "i-2"))
     assert found(survey(block(), machines=(machine(), machine("i-2")), groups=(calm,))) == {}
 
@@ -38,7 +38,7 @@ def test_every_trap_says_what_to_do():
 
 
 @pytest.mark.requirement("PE-22")
-def test_a_group_that_nobody_brings_to_zero_outlives_its_block():
+def test_a_group_without_a_scale_down_outlives_its_block():
     trap = found(survey(block(), groups=(group(),)))["outlives-block"]
     assert "still has size 1 when EC2 terminates the instances of cr-1 at 2026-11-18 11:00" in trap.what
     # Ten minutes for the hook and five to spare before 11:00.
@@ -46,16 +46,16 @@ def test_a_group_that_nobody_brings_to_zero_outlives_its_block():
 
 
 @pytest.mark.parametrize("when", ["47h", "2820m"])
-def test_a_group_at_zero_more_than_half_an_hour_before_the_end_does_not(when: str):
+def test_a_group_at_zero_half_an_hour_before_the_end_is_no_trap(when: str):
     assert "outlives-block" not in found(survey(block(), groups=(group(schedules=(action(when),)),)))
 
 
-def test_half_an_hour_before_the_end_is_too_late():
+def test_a_group_that_scales_down_at_the_kill_time_is_a_trap():
     late = action("2850m")  # 47.5 h: the very minute in which EC2 begins
     assert "outlives-block" in found(survey(block(), groups=(group(schedules=(late,)),)))
 
 
-def test_what_is_scheduled_is_not_judged_where_nobody_could_read_it():
+def test_unreadable_schedules_give_no_trap():
     assert "outlives-block" not in found(survey(block(), groups=(group(schedules=None),)))
 
 
@@ -68,20 +68,20 @@ def test_eks_own_action_is_in_time_on_a_block_and_too_late_on_an_ultraserver():
 
 
 @pytest.mark.requirement("MG-2")
-def test_eks_action_that_stayed_behind_an_extension_is_named_and_never_to_be_edited():
+def test_an_eks_action_that_did_not_follow_an_extension_is_a_trap():
     behind = action("20h", name=EKS, by_eks=True)
     trap = found(survey(block(), groups=(node_group(schedules=(behind,)),)))["eks-action-behind"]
     assert "to 0 at 2026-11-17 07:30, but cr-1 lasts until 2026-11-18 11:30" in trap.what
     assert "only EKS can move its action" in trap.fix
 
 
-def test_a_group_without_a_terminate_hook_ends_nodes_under_their_pods():
+def test_a_group_without_a_terminate_hook_is_a_trap():
     assert "no-terminate-hook" in found(survey(block(), groups=(group(hooks=(), schedules=(CALM,)),)))
     assert "no-terminate-hook" not in found(survey(block(), groups=(group(hooks=None, schedules=(CALM,)),)))
     assert "no-terminate-hook" not in found(survey(block(), groups=(node_group(schedules=(CALM,)),)))
 
 
-def test_a_hook_that_takes_longer_than_what_is_left_is_cut_short():
+def test_a_hook_longer_than_the_time_left_is_a_trap():
     half_an_hour = {"hooks": (Hook("drain", 1801),), "schedules": (CALM,)}
     trap = found(survey(block(), groups=(group(**half_an_hour),)))["hook-too-long"]
     assert "EC2 terminates the instances 30m later in any case" in trap.what
@@ -89,7 +89,7 @@ def test_a_hook_that_takes_longer_than_what_is_left_is_cut_short():
 
 
 @pytest.mark.requirement("TR-10")
-def test_subnets_outside_the_blocks_zone_are_named():
+def test_subnets_outside_the_zone_of_the_block_are_a_trap():
     wide = group(subnets=("subnet-a", "subnet-b"), schedules=(CALM,))
     trap = found(survey(block(), groups=(wide,)))["TR-10"]
     assert "subnet-b (us-east-1b)" in trap.what
@@ -109,24 +109,24 @@ def test_subnets_outside_the_blocks_zone_are_named():
         ),
     ],
 )
-def test_a_group_that_may_launch_beside_the_block_is_named(aim: GroupTarget, why: str):
+def test_a_group_that_may_launch_outside_the_block_is_a_trap(aim: GroupTarget, why: str):
     assert (
         why in found(survey(block(), groups=(group(target=aim, schedules=(CALM,)),)))["launches-beside"].what
     )
 
 
-def test_an_on_demand_reservation_needs_no_market():
+def test_an_on_demand_reservation_needs_no_market_type():
     odcr = block(kind=SourceKind.ODCR)
     assert found(survey(odcr, groups=(group(target=GroupTarget(("cr-1",), (), (P5,))),))) == {}
 
 
 @pytest.mark.parametrize("state", [ReservationState.EXPIRED, ReservationState.PAYMENT_FAILED])
-def test_a_group_on_a_block_that_is_over_fails_for_ever(state: ReservationState):
+def test_a_group_on_a_block_that_is_over_is_a_trap(state: ReservationState):
     assert "block-is-gone" in found(survey(block(state=state), groups=(group(),)))
     assert "block-is-gone" not in found(survey(block(state=state), groups=(group(desired=0),)))
 
 
-def test_a_group_on_a_block_that_is_not_there_fails_too_unless_nobody_could_look():
+def test_a_group_on_a_missing_block_is_a_trap_unless_reservations_are_unreadable():
     assert "block-is-gone" in found(survey(groups=(group(),)))
     assert found(replace(survey(groups=(group(),)), reservations=None)) == {}
 
@@ -134,12 +134,12 @@ def test_a_group_on_a_block_that_is_not_there_fails_too_unless_nobody_could_look
 # --- reservations -------------------------------------------------------------------------------------
 
 
-def test_payments_that_are_open_or_failed_are_named():
+def test_open_and_failed_payments_are_traps():
     assert "payment-pending" in found(survey(block(state=ReservationState.PAYMENT_PENDING)))
     assert "payment-failed" in found(survey(block(state=ReservationState.PAYMENT_FAILED)))
 
 
-def test_an_extension_that_is_not_paid_moves_nothing():
+def test_an_unpaid_extension_is_a_trap():
     trap = found(survey(block(extension_pending_to=at("3d"))))["extension-pending"]
     assert "the block still ends at 2026-11-18 11:30" in trap.what
 
@@ -153,7 +153,7 @@ def test_a_block_that_ends_within_a_day_needs_a_successor():
     assert late.fix.startswith("it is too late to extend")
 
 
-def test_what_lasts_longer_counts_as_far_as_it_goes_and_only_where_it_may_be_used():
+def test_only_usable_reservations_that_last_longer_count_as_successors():
     ending = block(ends_in="5h", count=4)
     enough = block("cr-2", count=4, start=at("5h"), state=ReservationState.SCHEDULED)
     assert "ends-without-successor" not in found(survey(ending, enough))
@@ -168,7 +168,7 @@ def test_what_lasts_longer_counts_as_far_as_it_goes_and_only_where_it_may_be_use
 
 
 @pytest.mark.requirement("PE-22")
-def test_free_slots_of_a_block_cost_what_was_paid_for_them_or_what_the_list_says():
+def test_unused_slots_are_priced_by_the_fee_or_the_list_price():
     paid = block(available=1, fee_usd=7200)  # 2 instances for 72 hours: 50 dollars an hour each
     assert (
         "1 of 2 x p5.48xlarge on cr-1 are paid for and not used, $50.00 an hour"
@@ -194,7 +194,7 @@ def test_karpenter_is_too_late_on_an_ultraserver():
     assert found(survey(block(), machines=(node,))) == {}
 
 
-def test_instances_that_are_nobodys_are_emptied_by_nobody():
+def test_instances_without_an_owner_are_a_trap():
     trap = found(survey(block(), machines=(machine("i-7"),)))["nobody-drains"]
     assert "nobody manages i-7" in trap.what
     member = group(members=("i-7",), schedules=(CALM,))

@@ -67,14 +67,14 @@ def test_advises_by_what_the_pool_needs(how, expected):
         ),
     ],
 )
-def test_says_why_karpenter_is_out_of_the_question(how, sentence):
+def test_says_why_karpenter_cannot_be_used(how, sentence):
     _, each = judged(**how)
     assert each["karpenter"].fit == "no"
     assert any(sentence in reason for reason in each["karpenter"].why)
 
 
 @pytest.mark.requirement("MG-6")
-def test_says_what_each_costs():
+def test_says_what_each_provisioner_costs():
     _, each = judged(platform=KARPENTER, node_class={"efa": True})
     assert any("ten minutes less" in reason for reason in each["managed"].costs)
     assert any("ten minutes less" in reason for reason in each["karpenter"].costs)
@@ -101,7 +101,7 @@ def test_a_gang_counts_where_it_may_run():
 
 
 @pytest.mark.requirement("MG-6")
-def test_the_command_tells_all_four_with_their_reasons(capsys):
+def test_the_command_lists_all_four_provisioners_with_reasons(capsys):
     assert main(["advise", str(EXAMPLES / "first-block.yaml")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "train: native"
@@ -114,6 +114,6 @@ def test_the_command_tells_all_four_with_their_reasons(capsys):
     assert told["provisioners"][3]["rulesOut"]
 
 
-def test_a_pool_that_is_not_there_is_one_line(capsys):
+def test_an_unknown_pool_is_a_one_line_error(capsys):
     assert main(["advise", str(EXAMPLES / "first-block.yaml"), "--pool", "trian"]) == 2
     assert "did you mean 'train'?" in capsys.readouterr().err

@@ -34,14 +34,14 @@ def looked(told: Survey, spec: Spec | None = None) -> Inspection:
     return inspection(told, load(), spec)
 
 
-def test_only_what_is_still_to_be_used_is_untracked():
+def test_reservations_that_are_over_are_not_untracked():
     found = looked(
         survey(block(), block("cr-2", state=ReservationState.EXPIRED), block("cr-3", owner="mill"))
     )
     assert found.untracked == ("cr-1",)
 
 
-def test_what_has_no_end_comes_last_and_dies_never():
+def test_reservations_without_an_end_come_last():
     endless = block("cr-0", kind=SourceKind.ODCR, end=None)
     found = looked(survey(endless, block(ends_in="3d"), block("cr-2", ends_in="2d")))
     assert found.blocks is not None
@@ -83,7 +83,7 @@ def test_without_documents_nothing_is_ours_and_nothing_is_claimed():
         ({"schedules": None}, None, None),
     ],
 )
-def test_whether_a_group_is_at_zero_in_time_is_known_or_it_is_not(changes: dict[str, Any], zero, in_time):
+def test_a_group_is_in_time_late_or_unknown(changes: dict[str, Any], zero, in_time):
     (found,) = looked(survey(block(), groups=(group(**changes),))).groups
     assert (found.zero_at, found.in_time) == (zero and at(zero), in_time)
 
@@ -94,7 +94,7 @@ def test_a_group_on_a_reservation_without_an_end_has_nothing_to_be_in_time_for()
     assert found.in_time is None
 
 
-def test_blocks_that_nobody_could_read_are_not_an_empty_list():
+def test_unreadable_blocks_are_none_and_not_an_empty_list():
     assert looked(replace(survey(), reservations=None)).blocks is None
     assert looked(survey()).blocks == ()
 
@@ -103,7 +103,7 @@ def test_blocks_that_nobody_could_read_are_not_an_empty_list():
     ("changes", "unseen"),
     [({}, 1), ({"available": 1}, 0), ({"state": ReservationState.SCHEDULED, "available": 0}, 0)],
 )
-def test_slots_that_are_taken_and_show_no_instance_are_told(changes: dict[str, Any], unseen: int):
+def test_used_slots_without_a_visible_instance_are_counted(changes: dict[str, Any], unseen: int):
     found = looked(survey(block(count=2, **changes), machines=(machine(),)))
     assert found.blocks is not None
     assert (found.blocks[0].used, found.blocks[0].unseen) == (1, unseen)

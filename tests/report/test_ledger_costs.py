@@ -48,13 +48,13 @@ def test_a_fee_is_spread_over_the_hours_it_pays_for():
     assert pools["p5"].on_demand_usd == pytest.approx(1000 * price / 8)
 
 
-def test_hours_nobody_saw_and_hours_to_come_stay_outside_and_all_adds_up():
+def test_unseen_and_future_hours_are_outside_and_the_sum_is_the_fee():
     costs = told(bought(), HELD, VISION, SPEECH)
     assert sum(one.outside_usd for one in costs.pools) == pytest.approx(15_360 - 3200 * 2)
     assert costs.total_usd == pytest.approx(15_360)
 
 
-def test_an_extension_is_part_of_its_block_wherever_it_stands_in_the_list():
+def test_an_extension_adds_to_its_block_in_any_order():
     longer = replace(bought(fee_usd=7_680), id="tp-2", extends="cr-1")
     for order in ((bought(), longer), (longer, bought())):
         costs = told(*order, HELD)
@@ -70,7 +70,7 @@ def test_several_blocks_of_one_purchase_share_one_fee():
     assert costs.total_usd == pytest.approx(15_360)
 
 
-def test_what_was_not_bought_costs_nothing():
+def test_purchases_that_were_not_confirmed_cost_nothing():
     assert (
         told(intent("failed", fee_usd=9, reservation_ids=("cr-1",)), intent("unknown", id="tp-2")) == Costs()
     )
@@ -82,7 +82,7 @@ def test_an_adopted_block_has_hours_and_no_fee():
     assert pool.on_demand_usd is None
 
 
-def test_what_is_paid_by_the_hour_is_charged_to_the_team_that_had_it():
+def test_hourly_costs_are_charged_to_the_team():
     hour = timedelta(hours=1)
     ended = CostLine("i-1", "g6", SourceKind.ON_DEMAND, 2.0, NOW - 5 * hour, NOW - hour, "vision", 1)
     runs = CostLine("i-2", "g6", SourceKind.ON_DEMAND, 3.0, NOW - 2 * hour, None, "", 4)

@@ -20,22 +20,22 @@ def approval(ceilings: Ceilings, **written: object) -> Approval:
     return lowered(platform(approval=written), ceilings).spec.approval
 
 
-def test_without_ceilings_a_platform_is_as_it_was_written():
+def test_without_ceilings_the_platform_is_unchanged():
     written = platform(budget={"perPurchaseUsd": 5, "monthlyUsd": 9}, approval={"mode": "auto"})
     assert lowered(written, read_ceilings({})) is written
 
 
-def test_a_fee_is_capped_by_the_lower_of_the_two():
+def test_the_lower_of_budget_and_ceiling_limits_a_fee():
     assert budget(Ceilings(max_fee_usd=100), perPurchaseUsd=5_000).per_purchase_usd == 100
     assert budget(Ceilings(max_fee_usd=100), perPurchaseUsd=40).per_purchase_usd == 40
 
 
-def test_a_month_is_capped_by_the_lower_of_the_two():
+def test_the_lower_of_budget_and_ceiling_limits_a_month():
     assert budget(Ceilings(monthly_usd=100), monthlyUsd=5_000).monthly_usd == 100
     assert budget(Ceilings(monthly_usd=100), monthlyUsd=40).monthly_usd == 40
 
 
-def test_a_ceiling_gives_no_money_to_a_platform_that_has_none():
+def test_a_ceiling_does_not_raise_a_budget_of_zero():
     assert budget(Ceilings(max_fee_usd=100, monthly_usd=100)) == Budget()
 
 
@@ -52,22 +52,22 @@ def test_a_ceiling_gives_no_money_to_a_platform_that_has_none():
         ("propose", "auto", "propose"),
     ],
 )
-def test_of_two_approval_modes_the_stricter_holds(ceiling, written, holds):
+def test_the_stricter_of_two_approval_modes_applies(ceiling, written, holds):
     assert approval(Ceilings(approval=ceiling), mode=written).mode == holds
 
 
-def test_only_whom_both_name_may_approve():
+def test_only_approvers_in_both_lists_may_approve():
     assert approval(Ceilings(approvers=("ana", "bo")), approvers=["bo", "eve"]).approvers == ("bo",)
     assert approval(Ceilings(approvers=("ana",))).approvers == ("ana",)
     assert approval(Ceilings(), approvers=["eve"]).approvers == ("eve",)
 
 
-def test_if_they_name_nobody_in_common_it_is_an_error_and_not_everybody():
+def test_approver_lists_with_nobody_in_common_are_an_error():
     with pytest.raises(SpecError, match="nobody can approve"):
         approval(Ceilings(approvers=("ana",)), approvers=["eve"])
 
 
-def test_they_are_read_from_the_environment():
+def test_ceilings_are_read_from_the_environment():
     found = read_ceilings(
         {
             "TIDEMILL_MAX_FEE_USD": "50000",
@@ -88,6 +88,6 @@ def test_they_are_read_from_the_environment():
         ("TIDEMILL_APPROVERS", " , "),
     ],
 )
-def test_a_misspelled_ceiling_is_an_error_and_not_none(name, value):
+def test_a_misspelled_ceiling_is_an_error(name, value):
     with pytest.raises(SpecError, match=name):
         read_ceilings({name: value})

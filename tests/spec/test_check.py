@@ -5,25 +5,35 @@ from __future__ import annotations
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.writing import NODE_CLASS, PLATFORM, block, plan, pool, scenario, together, told, window
+from tests.spec.yaml_documents import (
+    NODE_CLASS,
+    PLATFORM,
+    block,
+    joined,
+    messages,
+    plan,
+    pool,
+    scenario,
+    window,
+)
 
 BLOCK_POOL = pool("sources: [{type: block}]")
 
 
-def test_a_pool_that_names_a_missing_node_class_gets_the_nearest(read: Reader) -> None:
-    assert told(read(pool(), NODE_CLASS.replace("name: gpu", "name: gpus"))) == [
+def test_a_missing_node_class_suggests_the_nearest_name(read: Reader) -> None:
+    assert messages(read(pool(), NODE_CLASS.replace("name: gpu", "name: gpus"))) == [
         "a.yaml:4:18: no NodeClass is named 'gpu'; did you mean 'gpus'?"
     ]
 
 
 def test_names_are_unique_within_a_kind(read: Reader) -> None:
-    (only,) = told(read(NODE_CLASS, together(pool(name="gpu"), NODE_CLASS)))
+    (only,) = messages(read(NODE_CLASS, joined(pool(name="gpu"), NODE_CLASS)))
     assert only.startswith("b.yaml:9:18: NodeClass 'gpu' is already defined at ")
     assert only.endswith("a.yaml:2:18")
 
 
 def test_there_is_one_platform(read: Reader) -> None:
-    (only,) = told(read(PLATFORM, PLATFORM.replace("name: prod}\nspec", "name: test}\nspec")))
+    (only,) = messages(read(PLATFORM, PLATFORM.replace("name: prod}\nspec", "name: test}\nspec")))
     assert only.startswith(
         "b.yaml:2:18: 'test' is a second Platform; a run has one, and 'prod' is already defined at"
     )
@@ -41,7 +51,7 @@ def test_there_is_one_platform(read: Reader) -> None:
         ),
     ],
 )
-def test_requirements_must_leave_something_to_launch(read: Reader, requirements: str, message: str) -> None:
+def test_requirements_that_no_type_meets_are_refused(read: Reader, requirements: str, message: str) -> None:
     text = pool().replace("{instanceTypes: [p5.48xlarge]}", requirements)
     assert [problem.message for problem in read(text, NODE_CLASS).problems] == [message]
 
@@ -56,14 +66,14 @@ def test_warns_of_a_pool_without_limits(read: Reader, limits: str) -> None:
     )
 
 
-def test_warnings_do_not_keep_a_spec_from_being_used(read: Reader) -> None:
-    loaded = read(together(PLATFORM, NODE_CLASS, pool(limits="{}")))
+def test_a_spec_with_warnings_can_be_used(read: Reader) -> None:
+    loaded = read(joined(PLATFORM, NODE_CLASS, pool(limits="{}")))
     assert loaded.warnings
     assert loaded.checked_spec().pools["training"]
 
 
 @pytest.mark.parametrize("alias", ["al2023@latest", "bottlerocket"])
-def test_warns_of_an_image_that_moves_by_itself(read: Reader, alias: str) -> None:
+def test_warns_of_an_image_that_is_not_pinned(read: Reader, alias: str) -> None:
     (problem,) = read(NODE_CLASS.replace("bottlerocket@v1.52.0", alias)).problems
     assert (problem.code, problem.severity, problem.line, problem.column) == ("TR-8", "warning", 4, 30)
 
@@ -73,23 +83,23 @@ def test_warns_of_pinning_to_reservation_ids(read: Reader) -> None:
     assert (problem.code, problem.severity) == ("TR-3", "warning")
 
 
-def test_warns_of_a_cpu_limit_that_is_no_whole_number_of_nodes(read: Reader) -> None:
+def test_warns_of_a_cpu_limit_that_is_not_a_multiple_of_the_node_size(read: Reader) -> None:
     (problem,) = read(pool(limits="{cpu: 200}"), NODE_CLASS).problems
     assert problem.code == "TR-18"
     assert problem.message.endswith("write 192 or 384")
 
 
 @pytest.mark.parametrize("limits", ["{cpu: 384}", "{gpus: 8}"])
-def test_whole_nodes_are_no_reason_to_warn(read: Reader, limits: str) -> None:
-    assert told(read(pool(limits=limits), NODE_CLASS)) == []
+def test_a_cpu_limit_of_whole_nodes_gives_no_warning(read: Reader, limits: str) -> None:
+    assert messages(read(pool(limits=limits), NODE_CLASS)) == []
 
 
-def test_a_cpu_limit_over_types_of_several_sizes_has_no_right_multiple(read: Reader) -> None:
-    assert told(read(pool(limits="{cpu: 100}", types="[g6.xlarge, g6.48xlarge]"), NODE_CLASS)) == []
+def test_a_cpu_limit_over_types_of_several_sizes_gives_no_warning(read: Reader) -> None:
+    assert messages(read(pool(limits="{cpu: 100}", types="[g6.xlarge, g6.48xlarge]"), NODE_CLASS)) == []
 
 
 @pytest.mark.parametrize("source", ["spot, ids: [cr-1]", "on-demand, tags: {a: b}"])
-def test_only_reservations_can_be_selected(read: Reader, source: str) -> None:
+def test_refuses_ids_and_tags_on_a_source_without_reservations(read: Reader, source: str) -> None:
     (problem,) = read(pool(f"sources: [{{type: {source}}}]"), NODE_CLASS).errors
     assert "selects reservations" in problem.message
 
@@ -113,38 +123,38 @@ def test_overflow_without_both_caps_is_refused(
 
 
 @pytest.mark.requirement("PE-18")
-def test_capped_overflow_and_plain_on_demand_pools_are_fine(read: Reader) -> None:
+def test_capped_overflow_and_plain_on_demand_pools_are_accepted(read: Reader) -> None:
     capped = "{type: on-demand, maxHourlyUsd: 100, maxMonthlyUsd: 5000}"
-    assert told(read(together(NODE_CLASS, pool(f"sources: [{{type: block}}, {capped}]")))) == []
-    assert told(read(together(NODE_CLASS, pool("sources: [{type: spot}, {type: on-demand}]")))) == []
+    assert messages(read(joined(NODE_CLASS, pool(f"sources: [{{type: block}}, {capped}]")))) == []
+    assert messages(read(joined(NODE_CLASS, pool("sources: [{type: spot}, {type: on-demand}]")))) == []
 
 
 # --- plans --------------------------------------------------------------------------------------------
 
 
-def test_a_plan_must_feed_a_pool_that_takes_its_blocks(read: Reader) -> None:
+def test_refuses_a_plan_for_a_pool_that_cannot_use_its_blocks(read: Reader) -> None:
     assert [
-        p.message for p in read(together(NODE_CLASS, BLOCK_POOL, plan(window(), pool="trainin"))).errors
+        p.message for p in read(joined(NODE_CLASS, BLOCK_POOL, plan(window(), pool="trainin"))).errors
     ] == ["no ComputePool is named 'trainin'; did you mean 'training'?"]
-    assert [p.message for p in read(together(NODE_CLASS, pool(), plan(window()))).errors] == [
+    assert [p.message for p in read(joined(NODE_CLASS, pool(), plan(window()))).errors] == [
         "pool 'training' has no source of type 'block': it could not use the blocks bought for it"
     ]
     assert [
-        p.message for p in read(together(NODE_CLASS, BLOCK_POOL, plan(window(type="p4d.24xlarge")))).errors
+        p.message for p in read(joined(NODE_CLASS, BLOCK_POOL, plan(window(type="p4d.24xlarge")))).errors
     ] == ["the requirements of pool 'training' exclude p4d.24xlarge"]
 
 
 @pytest.mark.requirement("CB-2")
-def test_a_window_of_any_length_up_to_182_days_is_fine_because_it_is_rounded_up(read: Reader) -> None:
-    assert told(read(together(NODE_CLASS, BLOCK_POOL, plan(window(end="2027-05-15T11:30:00Z"))))) == []
-    (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(window(end="2027-05-18T11:30:00Z")))).errors
+def test_accepts_any_window_up_to_182_days(read: Reader) -> None:
+    assert messages(read(joined(NODE_CLASS, BLOCK_POOL, plan(window(end="2027-05-15T11:30:00Z"))))) == []
+    (problem,) = read(joined(NODE_CLASS, BLOCK_POOL, plan(window(end="2027-05-18T11:30:00Z")))).errors
     assert problem.message == "a window of 183d is longer than any block EC2 sells (182d); split it in two"
 
 
 @pytest.mark.requirement("CB-2")
 def test_refuses_more_than_64_instances_a_block(read: Reader) -> None:
-    assert told(read(together(NODE_CLASS, BLOCK_POOL, plan(window(instances=64))))) == []
-    (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(window(instances=65)))).errors
+    assert messages(read(joined(NODE_CLASS, BLOCK_POOL, plan(window(instances=64))))) == []
+    (problem,) = read(joined(NODE_CLASS, BLOCK_POOL, plan(window(instances=65)))).errors
     assert problem.code == "block-size"
     (problem,) = read(scenario(f"reservations: [{block(count=65)}]")).errors
     assert problem.message == "EC2 sells at most 64 instances in one block, not 65"
@@ -153,10 +163,10 @@ def test_refuses_more_than_64_instances_a_block(read: Reader) -> None:
 @pytest.mark.requirement("CB-2")
 def test_refuses_more_than_256_instances_on_a_date_over_all_windows(read: Reader) -> None:
     four = [window(name=f"w{i}", instances=64) for i in range(4)]
-    assert told(read(together(NODE_CLASS, BLOCK_POOL, plan(*four)))) == []
+    assert messages(read(joined(NODE_CLASS, BLOCK_POOL, plan(*four)))) == []
     later = window(name="later", start="2026-11-20T11:30:00Z", end="2026-11-21T11:30:00Z", instances=64)
-    assert told(read(together(NODE_CLASS, BLOCK_POOL, plan(*four, later)))) == []
-    (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(*four, window(name="w4", instances=1)))).errors
+    assert messages(read(joined(NODE_CLASS, BLOCK_POOL, plan(*four, later)))) == []
+    (problem,) = read(joined(NODE_CLASS, BLOCK_POOL, plan(*four, window(name="w4", instances=1)))).errors
     assert (
         problem.message
         == "with 'w4' there would be 257 instances in blocks on one date; EC2 allows at most 256"
@@ -171,12 +181,12 @@ def test_refuses_more_than_256_instances_on_a_date_over_all_blocks(read: Reader)
 
 
 def test_window_names_are_unique(read: Reader) -> None:
-    (problem,) = read(together(NODE_CLASS, BLOCK_POOL, plan(window(), window()))).errors
+    (problem,) = read(joined(NODE_CLASS, BLOCK_POOL, plan(window(), window()))).errors
     assert problem.message.startswith("window 'run-1' is already defined at ")
 
 
 def test_a_window_needs_a_type_that_is_sold_as_blocks(read: Reader) -> None:
-    text = together(
+    text = joined(
         NODE_CLASS, pool("sources: [{type: block}]", types="[g6.xlarge]"), plan(window(type="g6.xlarge"))
     )
     assert [problem.message for problem in read(text).errors] == [
@@ -206,12 +216,12 @@ def test_refuses_a_duration_ec2_does_not_sell(read: Reader, duration: str, hint:
     ]
 
 
-def test_an_on_demand_reservation_may_last_as_long_as_it_likes(read: Reader) -> None:
+def test_accepts_an_on_demand_reservation_of_any_length(read: Reader) -> None:
     text = scenario(f"reservations: [{block(duration='180d', type='g6.xlarge', more='type: odcr')}]")
-    assert told(read(text)) == []
+    assert messages(read(text)) == []
 
 
-def test_a_block_needs_an_end(read: Reader) -> None:
+def test_refuses_a_block_without_a_duration(read: Reader) -> None:
     (problem,) = read(scenario(f"reservations: [{block().replace(', duration: 7d', '')}]")).errors
     assert problem.message == "block 'a' needs a 'duration': every block ends"
 
@@ -251,29 +261,29 @@ def test_an_extension_cannot_make_a_block_longer_than_182_days(read: Reader) -> 
         ),
     ],
 )
-def test_a_scenario_line_must_be_possible_and_hit_something(read: Reader, line: str, message: str) -> None:
+def test_refuses_a_scenario_line_that_cannot_happen(read: Reader, line: str, message: str) -> None:
     (problem,) = read(scenario(line)).problems
     assert problem.message.startswith(message)
 
 
-def test_faults_may_hit_a_pool_a_block_or_a_type(read: Reader) -> None:
+def test_a_fault_may_target_a_pool_a_block_or_a_type(read: Reader) -> None:
     faults = ", ".join(
         f"{{at: 1h, fault: node-dies, target: {t}}}" for t in ("a", "training", "g6.xlarge", "''")
     )
-    text = together(NODE_CLASS, BLOCK_POOL, scenario(f"reservations: [{block()}]", f"faults: [{faults}]"))
-    assert told(read(text)) == []
+    text = joined(NODE_CLASS, BLOCK_POOL, scenario(f"reservations: [{block()}]", f"faults: [{faults}]"))
+    assert messages(read(text)) == []
 
 
-def test_a_decision_about_a_plan_that_could_not_be_read_is_not_wrong_as_well(read: Reader) -> None:
+def test_a_decision_about_an_invalid_plan_is_not_reported(read: Reader) -> None:
     broken = plan(window(start="tomorrow"))
-    text = together(
+    text = joined(
         NODE_CLASS, BLOCK_POOL, broken, scenario("decisions: [{at: 1h, window: run-1, verdict: approve}]")
     )
     assert [problem.code for problem in read(text).problems] == ["value"]
 
 
 @pytest.mark.parametrize("start", ["9999-12-31T23:00:00Z", "0001-01-01T00:00:00Z"])
-def test_a_scenario_at_the_end_of_the_calendar_is_a_problem_and_no_crash(read: Reader, start: str) -> None:
+def test_a_scenario_in_the_year_9999_is_a_problem_and_does_not_crash(read: Reader, start: str) -> None:
     text = scenario(f"reservations: [{block()}]").replace("2026-11-16T00:00:00Z", start)
     (problem,) = read(text).errors
     assert problem.message.endswith("is outside the years 2000 to 2200")
@@ -302,19 +312,19 @@ def test_a_scenario_at_the_end_of_the_calendar_is_a_problem_and_no_crash(read: R
         ),
     ],
 )
-def test_a_job_stream_that_could_not_be_played_is_refused(read: Reader, line: str, message: str) -> None:
+def test_refuses_a_job_stream_that_cannot_be_played(read: Reader, line: str, message: str) -> None:
     assert [p.message for p in read(scenario(f"jobs: [{{name: j, {line}}}]")).errors] == [message]
 
 
-def test_a_scenario_lasts_some_time(read: Reader) -> None:
+def test_refuses_a_scenario_of_length_zero(read: Reader) -> None:
     (problem,) = read(scenario().replace("30d", "0s")).errors
     assert problem.message == "duration must be longer than 0s"
 
 
-def test_job_streams_and_services_have_each_name_once(read: Reader) -> None:
+def test_names_of_job_streams_and_services_are_unique(read: Reader) -> None:
     jobs = [f"    - {{name: {name}, arrivals: {{at: [1h]}}, duration: {{fixed: 1h}}}}" for name in "aba"]
-    (only,) = told(read(scenario("jobs:", *(line[2:] for line in jobs))))
+    (only,) = messages(read(scenario("jobs:", *(line[2:] for line in jobs))))
     assert only.startswith("a.yaml:9:14: job stream 'a' is already defined at ")
     assert only.endswith("a.yaml:7:14")
-    (only,) = told(read(scenario("services: [{name: s, replicas: 1}, {name: s, replicas: 2}]")))
+    (only,) = messages(read(scenario("services: [{name: s, replicas: 1}, {name: s, replicas: 2}]")))
     assert only.startswith("a.yaml:6:45: service 's' is already defined at ")

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.writing import NODE_CLASS, pool, together, told
+from tests.spec.yaml_documents import NODE_CLASS, joined, messages, pool
 
 pytestmark = pytest.mark.requirement("PE-7")
 
 
 def budget(fields: str) -> str:
-    return together(NODE_CLASS, pool(f"disruption: {{budgets: [{{{fields}}}]}}"))
+    return joined(NODE_CLASS, pool(f"disruption: {{budgets: [{{{fields}}}]}}"))
 
 
 @pytest.mark.parametrize(
     "fields", ["nodes: '0'", "nodes: '25%'", "nodes: '100%'", "schedule: '0 9 * * 1-5', duration: 8h"]
 )
-def test_accepts_what_can_be_kept(read: Reader, fields: str) -> None:
-    assert told(read(budget(fields))) == []
+def test_accepts_valid_disruption_budgets(read: Reader, fields: str) -> None:
+    assert messages(read(budget(fields))) == []
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_accepts_what_can_be_kept(read: Reader, fields: str) -> None:
         ("schedule: '0 0 30 2 *', duration: 8h", "is not a cron line"),
     ],
 )
-def test_refuses_what_cannot(read: Reader, fields: str, said: str) -> None:
+def test_refuses_invalid_disruption_budgets(read: Reader, fields: str, said: str) -> None:
     (problem,) = read(budget(fields)).problems
     assert (problem.code, problem.severity) == ("budget", "error")
     assert said in problem.message

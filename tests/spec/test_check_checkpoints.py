@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.scenario_builder import block, job, scenario_with
 from tests.spec.conftest import Reader
-from tests.spec.writing import scenario
+from tests.spec.yaml_documents import scenario
 
 pytestmark = pytest.mark.requirement("TR-17")
 JOB = "{name: fit, gpus: 8, checkpointEvery: 1h, %s arrivals: {at: [0s]}, duration: {fixed: 2h}}"
@@ -20,11 +20,11 @@ def test_warns_of_checkpoints_on_instance_store(read: Reader) -> None:
     assert "shared storage" in problem.message
 
 
-def test_does_not_warn_of_shared_ones(read: Reader) -> None:
+def test_does_not_warn_of_checkpoints_on_shared_storage(read: Reader) -> None:
     assert not read(scenario(f"jobs: [{JOB % ''}]")).problems
 
 
-def test_such_a_job_is_not_taken_for_one_that_can_be_resumed() -> None:
+def test_a_job_with_checkpoints_on_instance_store_is_not_resumable() -> None:
     """Six hours of work on a block with three and a half: shared, it runs part of it there; else it is held."""
     work: dict[str, Any] = {"at": ("0s",), "lasts": "6h", "checkpointEvery": "30m"}
     shared = scenario_with(reservations=[block()], jobs=[job("fit", **work)]).run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.writing import NODE_CLASS, PLATFORM, plan, pool, together, told, window
+from tests.spec.yaml_documents import NODE_CLASS, PLATFORM, joined, messages, plan, pool, window
 from tidemill.spec.capacity_plan import CapacityPlan
 
 BLOCK_POOL = pool("sources: [{type: block}]")
@@ -23,10 +23,10 @@ def calendar(
     return "\n".join(lines) + "\n"
 
 
-def test_a_sound_calendar_is_read(read: Reader) -> None:
+def test_a_valid_calendar_is_read(read: Reader) -> None:
     week = "{name: office, weekly: {days: [mon, fri], from: '08:00', to: '20:00', gpus: 16}}"
-    loaded = read(together(PLATFORM, NODE_CLASS, BLOCK_POOL, calendar(ALWAYS, week)))
-    assert told(loaded) == []
+    loaded = read(joined(PLATFORM, NODE_CLASS, BLOCK_POOL, calendar(ALWAYS, week)))
+    assert messages(loaded) == []
     spec = loaded.checked_spec().plans["rolling"].spec
     assert spec.calendar is not None
     assert [entry.name for entry in spec.calendar.entries] == ["always", "office"]
@@ -50,23 +50,23 @@ def test_a_sound_calendar_is_read(read: Reader) -> None:
         ("{name: a, learned: {mostInstances: 300}}", "256 instances"),
     ],
 )
-def test_an_entry_that_cannot_be_is_refused(read: Reader, entry: str, sentence: str) -> None:
-    assert sentence in " ".join(told(read(together(NODE_CLASS, BLOCK_POOL, calendar(entry)))))
+def test_refuses_an_invalid_calendar_entry(read: Reader, entry: str, sentence: str) -> None:
+    assert sentence in " ".join(messages(read(joined(NODE_CLASS, BLOCK_POOL, calendar(entry)))))
 
 
 def test_a_plan_has_windows_or_a_calendar(read: Reader) -> None:
     both = plan(window()) + "  calendar: {instanceTypes: [p5.48xlarge], entries: [" + ALWAYS + "]}\n"
     assert (
-        "either 'demand' (windows) or a 'calendar'" in told(read(together(NODE_CLASS, BLOCK_POOL, both)))[0]
+        "either 'demand' (windows) or a 'calendar'" in messages(read(joined(NODE_CLASS, BLOCK_POOL, both)))[0]
     )
     neither = "kind: CapacityPlan\nmetadata: {name: p}\nspec: {pool: training}\n"
-    assert "either 'demand'" in told(read(together(NODE_CLASS, BLOCK_POOL, neither)))[0]
+    assert "either 'demand'" in messages(read(joined(NODE_CLASS, BLOCK_POOL, neither)))[0]
 
 
 def test_types_must_be_sold_as_blocks_and_used_by_the_pool(read: Reader) -> None:
     problems = " ".join(
-        told(
-            read(together(NODE_CLASS, BLOCK_POOL, calendar(ALWAYS, types="[g6.48xlarge, p4d.24xlarge, p9]")))
+        messages(
+            read(joined(NODE_CLASS, BLOCK_POOL, calendar(ALWAYS, types="[g6.48xlarge, p4d.24xlarge, p9]")))
         )
     )
     assert "EC2 does not sell g6.48xlarge as Capacity Blocks" in problems
@@ -74,27 +74,27 @@ def test_types_must_be_sold_as_blocks_and_used_by_the_pool(read: Reader) -> None
     assert "unknown instance type 'p9'" in problems
 
 
-def test_a_pool_has_one_calendar_and_no_windows_beside_it(read: Reader) -> None:
-    twice = together(NODE_CLASS, BLOCK_POOL, calendar(ALWAYS), calendar(ALWAYS, name="other"))
-    assert "already has a calendar in plan 'rolling'" in told(read(twice))[0]
-    beside = together(NODE_CLASS, BLOCK_POOL, calendar(ALWAYS), plan(window()))
-    assert "write these windows as entries of that calendar" in told(read(beside))[0]
+def test_refuses_a_second_calendar_or_windows_for_a_pool_with_a_calendar(read: Reader) -> None:
+    twice = joined(NODE_CLASS, BLOCK_POOL, calendar(ALWAYS), calendar(ALWAYS, name="other"))
+    assert "already has a calendar in plan 'rolling'" in messages(read(twice))[0]
+    beside = joined(NODE_CLASS, BLOCK_POOL, calendar(ALWAYS), plan(window()))
+    assert "write these windows as entries of that calendar" in messages(read(beside))[0]
 
 
-def test_hours_on_demand_need_a_source(read: Reader) -> None:
+def test_refuses_on_demand_hours_without_an_on_demand_source(read: Reader) -> None:
     allowed = calendar(ALWAYS, onDemand="allowed")
-    assert "no source of type 'on-demand'" in told(read(together(NODE_CLASS, BLOCK_POOL, allowed)))[0]
+    assert "no source of type 'on-demand'" in messages(read(joined(NODE_CLASS, BLOCK_POOL, allowed)))[0]
     capped = pool("sources: [{type: block}, {type: on-demand, maxHourlyUsd: 100, maxMonthlyUsd: 900}]")
-    assert told(read(together(NODE_CLASS, capped, allowed))) == []
+    assert messages(read(joined(NODE_CLASS, capped, allowed))) == []
 
 
-def test_zones_need_subnets_and_rounds_are_not_too_frequent(read: Reader) -> None:
-    away = together(PLATFORM, NODE_CLASS, BLOCK_POOL, calendar(ALWAYS, zones="[us-east-1f]"))
-    assert "no subnets in 'us-east-1f'" in told(read(away))[0]
-    hasty = together(NODE_CLASS, BLOCK_POOL, calendar(ALWAYS, replanEvery="5m"))
-    assert "at least 1h" in told(read(hasty))[0]
+def test_refuses_zones_without_subnets_and_replans_that_are_too_frequent(read: Reader) -> None:
+    away = joined(PLATFORM, NODE_CLASS, BLOCK_POOL, calendar(ALWAYS, zones="[us-east-1f]"))
+    assert "no subnets in 'us-east-1f'" in messages(read(away))[0]
+    hasty = joined(NODE_CLASS, BLOCK_POOL, calendar(ALWAYS, replanEvery="5m"))
+    assert "at least 1h" in messages(read(hasty))[0]
     late = calendar(ALWAYS) + "  proposeBefore: 7d\n"
-    assert "'buyAhead'" in told(read(together(NODE_CLASS, BLOCK_POOL, late)))[0]
+    assert "'buyAhead'" in messages(read(joined(NODE_CLASS, BLOCK_POOL, late)))[0]
 
 
 def test_times_of_day_are_written_as_they_were_read() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.writing import scenario
+from tests.spec.yaml_documents import scenario
 from tidemill.spec.problem import Problem
 
 pytestmark = pytest.mark.requirement("TR-11")
@@ -41,30 +41,30 @@ def trapped(
     return [one for one in read(POOL, plan, *more).problems if one.code == "TR-11"]
 
 
-def test_back_to_back_windows_are_told_with_what_to_set(read: Reader) -> None:
+def test_warns_of_back_to_back_windows_and_says_which_overlap_to_set(read: Reader) -> None:
     (problem,) = trapped(read)
     assert problem.severity == "warning"
     assert "'first' and 'second' can both run pods for only 0s" in problem.message
     assert "set 'overlap' to 47m or more" in problem.message
 
 
-def test_an_overlap_is_bought_by_the_day_and_then_enough(read: Reader) -> None:
+def test_an_overlap_of_a_day_gives_no_warning(read: Reader) -> None:
     assert not trapped(read, overlap="47m")
 
 
-def test_where_the_block_is_extended_nothing_moves(read: Reader) -> None:
+def test_no_warning_where_blocks_are_extended(read: Reader) -> None:
     assert not trapped(read, policy="prefer")
 
 
-def test_a_pause_is_a_pause(read: Reader) -> None:
+def test_no_warning_where_windows_are_a_day_or_more_apart(read: Reader) -> None:
     assert not trapped(read, start="2026-11-22T11:30:00Z")
 
 
-def test_a_window_that_begins_a_day_before_the_other_ends_leaves_time(read: Reader) -> None:
+def test_no_warning_where_windows_overlap_by_a_day(read: Reader) -> None:
     assert not trapped(read, start="2026-11-19T11:30:00Z")
 
 
-def test_the_load_of_a_service_that_is_written_counts(read: Reader) -> None:
+def test_the_load_time_of_the_scenarios_services_counts(read: Reader) -> None:
     served = scenario("services: [{name: chat, replicas: 2, gpus: 4, load: 25m}]")
     (problem,) = trapped(read, served)
     assert "takes about 32m" in problem.message

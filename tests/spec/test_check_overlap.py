@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.writing import NODE_CLASS, block, pool, scenario, together
+from tests.spec.yaml_documents import NODE_CLASS, block, joined, pool, scenario
 
 pytestmark = pytest.mark.requirement("TR-11")
 SERVING = pool("sources: [{type: block}]", "labels: {tier: serve}")
@@ -19,13 +19,13 @@ def codes(read: Reader, first_from: str, promise: str = "zeroDowntime: true") ->
         block("b", duration="3d", more=f"pool: training, from: {first_from}"),
     ]
     played = scenario(f"reservations: [{', '.join(blocks)}]", f"services: [{CHAT % promise}]")
-    return [each.code for each in read(together(NODE_CLASS, SERVING, played)).problems]
+    return [each.code for each in read(joined(NODE_CLASS, SERVING, played)).problems]
 
 
 @pytest.mark.parametrize(("starts", "warned"), [("2d", False), ("3d", True), ("3d12h", True), ("5d", False)])
-def test_warns_of_a_successor_that_comes_too_late(read: Reader, starts: str, warned: bool) -> None:
+def test_warns_of_a_successor_block_that_starts_too_late(read: Reader, starts: str, warned: bool) -> None:
     assert codes(read, starts) == (["TR-11"] if warned else [])
 
 
-def test_says_nothing_where_nothing_was_promised(read: Reader) -> None:
+def test_no_warning_without_zero_downtime(read: Reader) -> None:
     assert codes(read, "3d", "zeroDowntime: false") == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.writing import NODE_CLASS, PLATFORM, plan, pool, together, window
+from tests.spec.yaml_documents import NODE_CLASS, PLATFORM, joined, plan, pool, window
 from tidemill.spec.read import load
 
 KARPENTER = pool("provisioner: karpenter", "sources: [{type: block}]")
@@ -22,24 +22,24 @@ def codes(loaded):
 
 
 @pytest.mark.requirement("KP-5")
-def test_refuses_a_karpenter_that_knows_no_blocks(read: Reader) -> None:
-    (problem,) = read(together(platform('karpenter: {version: "1.5.4"}'), NODE_CLASS, KARPENTER)).problems
+def test_refuses_a_karpenter_version_without_block_support(read: Reader) -> None:
+    (problem,) = read(joined(platform('karpenter: {version: "1.5.4"}'), NODE_CLASS, KARPENTER)).problems
     assert (problem.code, problem.severity, problem.line) == ("karpenter", "error", 8)
     assert "upgrade it to 1.6 or later" in problem.message
 
 
 @pytest.mark.requirement("KP-5")
-def test_warns_where_nobody_said_which_karpenter_there_is(read: Reader) -> None:
-    assert codes(read(together(PLATFORM, NODE_CLASS, KARPENTER))) == [("karpenter", "warning")]
-    assert codes(read(together(platform("karpenter: {autoMode: true}"), NODE_CLASS, KARPENTER))) == []
-    assert codes(read(together(platform('karpenter: {version: "1.6.0"}'), NODE_CLASS, KARPENTER))) == []
-    assert codes(read(together(PLATFORM, NODE_CLASS, pool("sources: [{type: block}]")))) == []
+def test_warns_where_the_karpenter_version_is_not_given(read: Reader) -> None:
+    assert codes(read(joined(PLATFORM, NODE_CLASS, KARPENTER))) == [("karpenter", "warning")]
+    assert codes(read(joined(platform("karpenter: {autoMode: true}"), NODE_CLASS, KARPENTER))) == []
+    assert codes(read(joined(platform('karpenter: {version: "1.6.0"}'), NODE_CLASS, KARPENTER))) == []
+    assert codes(read(joined(PLATFORM, NODE_CLASS, pool("sources: [{type: block}]")))) == []
 
 
 @pytest.mark.requirement("TR-14")
-def test_warns_of_ultraservers_left_to_karpenter(tmp_path: Path) -> None:
+def test_warns_of_ultraservers_in_a_karpenter_pool(tmp_path: Path) -> None:
     lines = ("provisioner: karpenter", "sources: [{type: block}]")
-    written = together(
+    written = joined(
         platform('karpenter: {version: "1.8.0"}'), NODE_CLASS, pool(*lines, types="[p6e-gb200.36xlarge]")
     )
     (tmp_path / "all.yaml").write_text(written.replace("kind:", "apiVersion: tidemill.dev/v1alpha1\nkind:"))
@@ -55,7 +55,7 @@ def test_warns_of_two_blocks_at_once_under_one_tag_on_an_old_karpenter(read: Rea
     after = window(name="b", start="2026-11-20T11:30:00Z", end="2026-11-24T11:30:00Z")
 
     def told(version: str, *windows: str, of: str = KARPENTER) -> list[str]:
-        written = together(platform(f'karpenter: {{version: "{version}"}}'), NODE_CLASS, of, plan(*windows))
+        written = joined(platform(f'karpenter: {{version: "{version}"}}'), NODE_CLASS, of, plan(*windows))
         return [each.code for each in read(written).problems if each.code == "TR-15"]
 
     assert told("1.7.0", first, beside) == ["TR-15"]
@@ -66,18 +66,18 @@ def test_warns_of_two_blocks_at_once_under_one_tag_on_an_old_karpenter(read: Rea
 
 
 @pytest.mark.requirement("TR-5")
-def test_warns_of_prepaid_nodes_that_are_taken_away(read: Reader) -> None:
+def test_warns_of_consolidation_of_prepaid_nodes(read: Reader) -> None:
     taken = pool("sources: [{type: block}]", "disruption: {consolidateBlocks: true}")
-    (problem,) = read(together(PLATFORM, NODE_CLASS, taken)).problems
+    (problem,) = read(joined(PLATFORM, NODE_CLASS, taken)).problems
     assert (problem.code, problem.severity, problem.line) == ("TR-5", "warning", 21)
     by_the_hour = pool("sources: [{type: on-demand}]", "disruption: {consolidateBlocks: true}")
-    assert codes(read(together(PLATFORM, NODE_CLASS, by_the_hour))) == []
+    assert codes(read(joined(PLATFORM, NODE_CLASS, by_the_hour))) == []
 
 
 @pytest.mark.requirement("TR-10")
 def test_refuses_a_subnet_that_is_said_to_be_in_two_zones(read: Reader) -> None:
     twice = PLATFORM.replace("[subnet-0a1]", "[subnet-0a1], us-east-1b: [subnet-0b1, subnet-0a1]")
-    (problem,) = read(together(twice)).problems
+    (problem,) = read(joined(twice)).problems
     assert (problem.code, problem.severity) == ("TR-10", "error")
     assert problem.message.startswith("subnet subnet-0a1 is listed for us-east-1a and for us-east-1b")
 
@@ -85,14 +85,14 @@ def test_refuses_a_subnet_that_is_said_to_be_in_two_zones(read: Reader) -> None:
 @pytest.mark.requirement("TR-10")
 def test_warns_of_a_zone_of_another_region(read: Reader) -> None:
     elsewhere = PLATFORM.replace("us-east-1a", "us-west-2a")
-    assert codes(read(together(elsewhere))) == [("TR-10", "warning")]
+    assert codes(read(joined(elsewhere))) == [("TR-10", "warning")]
 
 
 @pytest.mark.requirement("AE-12")
-def test_warns_of_a_driver_that_is_too_old_where_its_release_says_so(read: Reader) -> None:
+def test_warns_of_an_image_with_an_old_driver(read: Reader) -> None:
     def told(alias: str, of: str = pool()) -> list[str]:
         node_class = NODE_CLASS.replace("bottlerocket@v1.52.0", alias)
-        return [each.message for each in read(together(PLATFORM, node_class, of)).problems]
+        return [each.message for each in read(joined(PLATFORM, node_class, of)).problems]
 
     (sentence,) = told("al2023@v20250228")
     assert "560.35.05" in sentence
@@ -102,13 +102,13 @@ def test_warns_of_a_driver_that_is_too_old_where_its_release_says_so(read: Reade
     assert told("bottlerocket@v1.52.0") == []
 
 
-def test_warns_of_an_image_nobody_knows_how_to_boot(read: Reader) -> None:
+def test_warns_of_an_unknown_image_family(read: Reader) -> None:
     node_class = NODE_CLASS.replace("bottlerocket@v1.52.0", "windows2022@v1")
-    assert codes(read(together(PLATFORM, node_class, pool()))) == [("ami-family", "warning")]
+    assert codes(read(joined(PLATFORM, node_class, pool()))) == [("ami-family", "warning")]
 
 
 def test_warns_of_a_label_that_keeps_the_kubelet_from_starting(read: Reader) -> None:
     labelled = pool("labels: {node-role.kubernetes.io/gpu: 'true', team: ml, node.kubernetes.io/x: y}")
-    (problem,) = read(together(PLATFORM, NODE_CLASS, labelled)).problems
+    (problem,) = read(joined(PLATFORM, NODE_CLASS, labelled)).problems
     assert (problem.code, problem.severity) == ("label", "warning")
     assert "node-role.kubernetes.io/gpu" in problem.message

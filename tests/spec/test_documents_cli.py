@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.spec.test_ryvn import EBS_CLASS, ONE_NODE_POOL
-from tests.spec.writing import NODE_CLASS, pool, together
+from tests.spec.test_import_ryvn import EBS_CLASS, ONE_NODE_POOL
+from tests.spec.yaml_documents import NODE_CLASS, joined, pool
 from tidemill.cli.documents import import_, schema, validate
 
 
@@ -26,14 +26,14 @@ def write(folder: Path, text: str, name: str = "a.yaml") -> Path:
     return path
 
 
-def test_sound_documents_exit_0(tmp_path: Path) -> None:
-    result = run(validate, write(tmp_path, together(NODE_CLASS, pool())))
+def test_valid_documents_exit_0(tmp_path: Path) -> None:
+    result = run(validate, write(tmp_path, joined(NODE_CLASS, pool())))
     assert result.exit_code == 0
     assert result.stdout == "2 documents in 1 file: no problems\n"
 
 
 def test_problems_go_to_stdout_with_a_count_and_exit_2(tmp_path: Path) -> None:
-    path = write(tmp_path, together(NODE_CLASS, pool("wram: 1", limits="{cpu: -1}")))
+    path = write(tmp_path, joined(NODE_CLASS, pool("wram: 1", limits="{cpu: -1}")))
     result = run(validate, path, tmp_path / "absent.yaml")
     assert result.exit_code == 2
     assert result.stdout.splitlines() == [
@@ -46,15 +46,15 @@ def test_problems_go_to_stdout_with_a_count_and_exit_2(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("TR-9")
 def test_warnings_fail_only_when_strict(tmp_path: Path) -> None:
-    path = write(tmp_path, together(NODE_CLASS, pool(limits="{}")))
+    path = write(tmp_path, joined(NODE_CLASS, pool(limits="{}")))
     relaxed = run(validate, path)
     assert relaxed.exit_code == 0
     assert relaxed.stdout.splitlines()[-1] == "1 warning in 1 file"
     assert run(validate, "--strict", path).exit_code == 2
 
 
-def test_json_has_every_problem_with_its_place(tmp_path: Path) -> None:
-    path = write(tmp_path, together(NODE_CLASS, pool("wram: 1")))
+def test_json_has_every_problem_with_its_position(tmp_path: Path) -> None:
+    path = write(tmp_path, joined(NODE_CLASS, pool("wram: 1")))
     result = run(validate, "--json", path)
     assert result.exit_code == 2
     assert json.loads(result.stdout) == {
@@ -105,7 +105,7 @@ def test_import_prints_documents_or_writes_them(tmp_path: Path) -> None:
     assert run(validate, out).exit_code == 0
 
 
-def test_import_tells_errors_on_stderr_and_writes_nothing(tmp_path: Path) -> None:
+def test_import_prints_errors_to_stderr_and_writes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out.yaml"
     result = run(import_, "ryvn", write(tmp_path, EBS_CLASS.replace("ebs:", "esb:")), "-o", out)
     assert result.exit_code == 2

@@ -56,13 +56,13 @@ def test_every_type_is_accepted_with_what_it_needs(fields: dict[str, Any]):
         ({"type": "slack", "urlFrom": {"env": "A"}, "only": ["approval"]}, "only"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_is_refused_with_what_to_write(fields: dict[str, Any], says: str):
+def test_an_invalid_notification_is_refused_with_what_to_write(fields: dict[str, Any], says: str):
     with pytest.raises(ValidationError) as refused:
         target(**fields)
     assert says in str(refused.value)
 
 
-def test_two_of_one_name_are_refused():
+def test_two_notifications_with_the_same_name_are_refused():
     one = {"name": "ops", "type": "slack", "urlFrom": {"env": "SLACK"}}
     with pytest.raises(ValidationError, match="two notifications are called 'ops'"):
         PlatformSpec.model_validate(
@@ -71,7 +71,7 @@ def test_two_of_one_name_are_refused():
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_target_hears_what_is_grave_enough_and_of_its_kinds():
+def test_a_target_gets_alerts_of_its_severity_and_kinds():
     grave = target(type="sns", topicArn=TOPIC, minSeverity="error")
     assert grave.wants(AlertKind.OFFER_GONE, Severity.CRITICAL)
     assert grave.wants(AlertKind.OFFER_GONE, Severity.ERROR)
@@ -82,7 +82,7 @@ def test_a_target_hears_what_is_grave_enough_and_of_its_kinds():
 
 
 @pytest.mark.requirement("CB-16")
-def test_an_engine_that_sleeps_is_not_called_silent():
+def test_silent_after_must_be_longer_than_the_engines_sleep():
     from tidemill.engine.loop import RESYNC
     from tidemill.spec.platform import LONGEST_SLEEP, AlertRules
 

@@ -17,6 +17,6 @@ def test_blocks_are_kept_warm_unless_the_pool_wants_them_consolidated():
     assert pool(warm=2, disruption={"consolidateBlocks": True}).kept_warm == 2
 
 
-def test_asking_for_both_is_refused():
+def test_warm_and_consolidate_blocks_together_are_refused():
     with pytest.raises(ValidationError, match="has no effect"):
         pool(warm=True, disruption={"consolidateBlocks": True})

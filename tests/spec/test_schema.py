@@ -14,7 +14,7 @@ from tidemill.spec.schema import json_schema, markdown
 ROOT = Path(__file__).parents[2]
 
 
-def test_one_schema_tells_all_kinds_apart_by_kind() -> None:
+def test_one_schema_discriminates_all_kinds_by_kind() -> None:
     schema = json_schema()
     assert set(schema["discriminator"]["mapping"]) == set(KINDS)
     assert len(schema["oneOf"]) == len(KINDS)
@@ -29,7 +29,7 @@ def test_the_schema_of_one_kind_stands_alone() -> None:
     assert "Platform" not in schema["$defs"]
 
 
-def test_fields_are_spelled_as_people_write_them_and_nothing_else_is_allowed() -> None:
+def test_the_schema_has_the_yaml_names_and_allows_no_others() -> None:
     definitions = json_schema()["$defs"]
     assert "consolidateAfter" in definitions["Disruption"]["properties"]
     objects = [each for each in definitions.values() if each.get("type") == "object"]

@@ -49,6 +49,6 @@ def test_zones_belong_to_the_source_and_not_to_the_type():
     assert names(instance_families=("p5",), zones=("us-east-1a",)) == names(instance_families=("p5",))
 
 
-def test_equal_requirements_are_answered_from_memory():
+def test_equal_requirements_give_the_cached_answer():
     wanted = {"instance_families": ("g6e",)}
     assert matching_types(load(), Requirements(**wanted)) is matching_types(load(), Requirements(**wanted))

@@ -18,7 +18,7 @@ KARPENTER = {"karpenter.sh/nodepool": "gpu"}
 
 
 @pytest.mark.requirement("PE-22")
-def test_ec2_takes_a_block_back_half_an_hour_before_its_end_and_an_ultraserver_an_hour():
+def test_instances_of_a_block_end_half_an_hour_early_and_those_of_an_ultraserver_an_hour():
     found = endings(
         survey(
             block(),
@@ -34,7 +34,7 @@ def test_ec2_takes_a_block_back_half_an_hour_before_its_end_and_an_ultraserver_a
 
 
 @pytest.mark.requirement("PE-22")
-def test_karpenter_and_groups_are_earlier_than_ec2():
+def test_karpenter_and_groups_end_instances_before_ec2_does():
     down = action("40h", name="before-the-end")
     told = survey(
         block(),
@@ -47,7 +47,7 @@ def test_karpenter_and_groups_are_earlier_than_ec2():
     ]
 
 
-def test_what_aws_announced_comes_first_where_it_is_earlier():
+def test_an_announced_end_counts_if_it_is_earlier():
     one = machine()
     retired = replace(
         one,
@@ -57,7 +57,7 @@ def test_what_aws_announced_comes_first_where_it_is_earlier():
     assert (found.at, found.why) == (at("5h"), "scheduled retirement")
 
 
-def test_one_that_is_ending_holds_its_slot_a_while_and_needs_nobody_any_more():
+def test_an_instance_that_shuts_down_ends_now():
     one = machine()
     going = replace(one, instance=replace(one.instance, state=InstanceState.SHUTTING_DOWN))
     told = survey(block(), machines=(going,))
@@ -65,7 +65,7 @@ def test_one_that_is_ending_holds_its_slot_a_while_and_needs_nobody_any_more():
     assert traps(told, load()) == ()
 
 
-def test_an_on_demand_reservation_that_ends_leaves_its_instances_running():
+def test_instances_outlive_an_on_demand_reservation():
     odcr = block(kind=SourceKind.ODCR)
     (found,) = endings(survey(odcr, machines=(machine(kind=SourceKind.ODCR),)))
     assert (found.at, found.why) == (None, "nothing ends it")
@@ -85,12 +85,12 @@ def test_an_on_demand_reservation_that_ends_leaves_its_instances_running():
         ({}, "nobody"),
     ],
 )
-def test_whose_an_instance_is_is_what_its_tags_say(tags: dict[str, str], whose: str):
+def test_the_owner_of_an_instance_is_in_its_tags(tags: dict[str, str], whose: str):
     (found,) = endings(survey(block(), machines=(tagged("i-1", tags),)), "mill")
     assert found.whose == whose
 
 
-def test_a_group_that_counts_it_as_a_member_is_as_good_as_a_tag():
+def test_a_member_of_a_group_belongs_to_it_without_a_tag():
     told = survey(
         block(), machines=(machine(), machine("i-2")),
         groups=(group(members=("i-1",)), node_group(members=("i-2",))),
@@ -111,11 +111,11 @@ def test_a_group_that_counts_it_as_a_member_is_as_good_as_a_tag():
         ((action("5h", 9),), 2, None),  # not above its maximum
     ],
 )
-def test_a_groups_size_is_played_forward_through_what_is_scheduled(actions, size, zero):
+def test_the_future_size_of_a_group_follows_its_scheduled_actions(actions, size, zero):
     found = size_at(group(schedules=actions), at("2d"), NOW)
     assert (found.size, found.zero_since) == (size, zero and at(zero))
 
 
-def test_a_group_without_anything_is_at_zero_already():
+def test_an_empty_group_is_at_zero_already():
     found = size_at(group(desired=0), at("2d"), NOW)
     assert (found.size, found.zero_since, found.by) == (0, NOW, "")

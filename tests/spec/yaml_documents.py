@@ -7,7 +7,7 @@ from pathlib import Path
 from tidemill.spec.read import Loaded
 
 
-def told(loaded: Loaded) -> list[str]:
+def messages(loaded: Loaded) -> list[str]:
     """The problems as printed, without the folder the test happens to run in."""
     return [str(each).removeprefix(str(Path(each.file).parent) + "/") for each in loaded.problems]
 
@@ -79,5 +79,5 @@ def block(
     return f"{{name: {name}, {shape}{more}}}"
 
 
-def together(*documents: str) -> str:
+def joined(*documents: str) -> str:
     return "---\n".join(documents)

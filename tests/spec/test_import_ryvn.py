@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spec.writing import NODE_CLASS
+from tests.spec.yaml_documents import NODE_CLASS
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.importers.ryvn import import_ryvn
 from tidemill.spec.node_class import NodeClass
@@ -162,7 +162,7 @@ def test_unknown_keys_get_the_same_positioned_errors(tmp_path: Path) -> None:
     assert imported.text == ""
 
 
-def test_a_misspelled_deciding_key_is_still_told_by_the_right_kind(tmp_path: Path) -> None:
+def test_a_misspelled_required_key_is_reported_for_the_right_kind(tmp_path: Path) -> None:
     (problem, second) = import_ryvn(
         files(tmp_path, EBS_CLASS.replace("amiSelectorTerms", "amiSelectorTerm"))
     ).problems
@@ -170,7 +170,7 @@ def test_a_misspelled_deciding_key_is_still_told_by_the_right_kind(tmp_path: Pat
     assert second.message.endswith("did you mean 'amiSelectorTerms'?")
 
 
-def test_a_pool_may_be_imported_before_its_node_class_but_that_is_said(tmp_path: Path) -> None:
+def test_a_pool_imported_without_its_node_class_gets_a_warning(tmp_path: Path) -> None:
     imported = import_ryvn(files(tmp_path, ONE_NODE_POOL))
     assert imported.text
     (problem,) = imported.problems
@@ -195,7 +195,7 @@ def test_a_pool_may_be_imported_before_its_node_class_but_that_is_said(tmp_path:
         ("", "has no document in it"),
     ],
 )
-def test_what_is_no_blueprint_is_told(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_not_a_blueprint_is_reported(tmp_path: Path, text: str, message: str) -> None:
     imported = import_ryvn(files(tmp_path, text))
     assert any(problem.message.startswith(message) for problem in imported.problems)
     assert imported.text == ""

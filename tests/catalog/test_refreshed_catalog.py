@@ -32,7 +32,7 @@ def refreshed(*types: TypeFacts, **changes) -> Refreshed:
     return Refreshed(**given)
 
 
-def test_what_aws_says_of_a_type_comes_in_place_of_what_ships():
+def test_facts_from_aws_replace_the_shipped_ones():
     made = applied(refreshed(facts("p5.48xlarge", efa=16)))
     assert made.types["p5.48xlarge"].efa == 16
     assert dict(made.types["p5.48xlarge"].allocatable)["vpc.amazonaws.com/efa"] == 16
@@ -40,20 +40,20 @@ def test_what_aws_says_of_a_type_comes_in_place_of_what_ships():
     assert (made.types_as_of, made.region) == ("2026-11-15", "us-east-1")
 
 
-def test_types_that_aws_does_not_list_stay_and_are_named():
+def test_types_that_aws_does_not_list_stay_and_are_reported():
     told = refreshed(facts("p5.48xlarge"))
     assert set(applied(told).types) == set(load().types)
     assert not_told(told) == tuple(name for name in load().types if name != "p5.48xlarge")
 
 
-def test_a_type_that_does_not_ship_comes_last():
+def test_a_new_type_is_listed_last():
     made = applied(refreshed(facts("g6.xlarge", name="g9.xlarge"), facts("p5.48xlarge")))
     assert list(made.types) == [*load().types, "g9.xlarge"]
     assert made.types["g9.xlarge"].generation == 9
     assert made.types["g9.xlarge"].on_demand_usd_h is None
 
 
-def test_the_memory_of_trainium2_is_what_a_chip_has_whatever_ec2_answers():
+def test_the_wrong_trainium2_memory_from_ec2_is_corrected():
     accelerator = {
         "resource": "aws.amazon.com/neuron",
         "model": "Trainium2",
@@ -64,7 +64,7 @@ def test_the_memory_of_trainium2_is_what_a_chip_has_whatever_ec2_answers():
     assert made.types["trn2.48xlarge"] == load().types["trn2.48xlarge"]
 
 
-def test_what_is_sold_in_ultraservers_is_never_sold_by_the_instance():
+def test_types_of_ultraservers_are_never_sold_by_the_instance():
     gb200 = facts("p6e-gb200.36xlarge", block=True)
     unknown = facts("p6e-gb200.36xlarge", name="p6e-gb300.36xlarge", block=True)
     made = applied(refreshed(gb200, unknown))
@@ -72,7 +72,7 @@ def test_what_is_sold_in_ultraservers_is_never_sold_by_the_instance():
     assert not made.types[unknown.name].block
 
 
-def test_prices_of_a_region_come_in_place_of_the_shipped_ones_all_together():
+def test_the_price_list_of_a_region_replaces_the_shipped_list_as_a_whole():
     prices = Prices(as_of=TODAY, source="list", usd_h={"p5.48xlarge": 60.0})
     made = applied(refreshed(facts("p5.48xlarge"), on_demand=prices))
     assert made.types["p5.48xlarge"].on_demand_usd_h == 60.0
@@ -84,17 +84,17 @@ def test_prices_of_a_region_come_in_place_of_the_shipped_ones_all_together():
     }
 
 
-def test_without_a_price_list_prices_stay_as_they_ship():
+def test_without_a_price_list_the_shipped_prices_stay():
     made = applied(refreshed(facts("p5.48xlarge")))
     assert made.price_lists == load().price_lists
 
 
-def test_what_is_written_is_read_again():
+def test_a_refreshed_catalog_can_be_written_and_read():
     told = refreshed(facts("p5.48xlarge"), facts("trn2.48xlarge"))
     assert read(written(told), "us-east-1") == told
 
 
-def test_it_counts_only_where_it_is_newer_than_everything_that_ships():
+def test_a_refreshed_catalog_counts_only_if_newer_than_the_shipped_one():
     dates = [load().types_as_of, *(one.as_of for one in load().price_lists)]
     newest = max(one if len(one) == 10 else f"{one}-01" for one in dates)
     assert refreshed(facts("p5.48xlarge")).newer
@@ -131,12 +131,12 @@ def _changed(*path, value):
         ),
     ],
 )
-def test_a_text_that_is_not_whole_is_no_catalog(text, why):
+def test_an_invalid_catalog_file_is_refused(text, why):
     with pytest.raises(ValueError, match=why):
         read(text, "us-east-1")
 
 
-def test_the_catalog_that_ships_says_when_and_from_where():
+def test_the_shipped_catalog_has_dates_and_sources():
     assert load().types_as_of == "2026-07"
     assert "DescribeInstanceTypes" in load().types_source
     assert load().region == ""

@@ -13,8 +13,8 @@ import pytest
 
 from tests.decide.builders import NOW
 from tests.engine.ports import Hands
-from tests.notify.alarms import GONE, hook, platform, postman
 from tests.notify.receiver import Receiver, receiving
+from tests.notify.sample_alerts import GONE, hook, platform, postman
 from tidemill.model.errors import Retryable
 from tidemill.notify.delivery import CLAIMED_FOR, DeliveryThreads, abandon_unknown
 from tidemill.notify.targets import senders
@@ -39,7 +39,7 @@ def book() -> MemoryAlerts:
         ([(503, {"Retry-After": "120"})], (120,)),
     ],
 )
-def test_what_fails_for_now_is_tried_again_in_time_and_sent_once(
+def test_a_failed_delivery_is_tried_again_and_sent_once(
     receiver: Receiver, book: MemoryAlerts, clock: Hands, answers: list, waits: tuple[int, ...]
 ):
     receiver.answers = list(answers)
@@ -58,7 +58,7 @@ def test_what_fails_for_now_is_tried_again_in_time_and_sent_once(
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_receiver_that_comes_up_later_gets_it(book: MemoryAlerts, clock: Hands):
+def test_a_receiver_that_comes_up_later_gets_the_notification(book: MemoryAlerts, clock: Hands):
     with receiving() as gone:
         pass
     of = platform(hook(gone.url))
@@ -73,7 +73,7 @@ def test_a_receiver_that_comes_up_later_gets_it(book: MemoryAlerts, clock: Hands
 
 
 @pytest.mark.requirement("NT-1")
-def test_what_a_receiver_refuses_is_a_misconfiguration_and_not_tried_again(
+def test_a_refused_delivery_is_misconfigured_and_not_tried_again(
     receiver: Receiver, book: MemoryAlerts, clock: Hands, caplog: pytest.LogCaptureFixture
 ):
     receiver.answers, receiver.says = [(404, {})], b"no_service"
@@ -88,7 +88,7 @@ def test_what_a_receiver_refuses_is_a_misconfiguration_and_not_tried_again(
 
 
 @pytest.mark.requirement("NT-1")
-def test_after_the_stated_time_it_gives_up_and_says_so(
+def test_delivery_gives_up_after_give_up_after(
     receiver: Receiver, book: MemoryAlerts, clock: Hands, caplog: pytest.LogCaptureFixture
 ):
     receiver.answers = [(500, {})] * 50
@@ -105,7 +105,7 @@ def test_after_the_stated_time_it_gives_up_and_says_so(
 
 
 @pytest.mark.requirement("NT-1")
-def test_that_it_is_over_is_told_too(receiver: Receiver, book: MemoryAlerts, clock: Hands):
+def test_a_resolved_alert_is_sent(receiver: Receiver, book: MemoryAlerts, clock: Hands):
     of = platform(hook(receiver.url))
     book.raise_alert(GONE, NOW, ["ops"])
     book.resolve_alert(GONE.key, NOW)
@@ -113,9 +113,7 @@ def test_that_it_is_over_is_told_too(receiver: Receiver, book: MemoryAlerts, clo
     assert [one["event"] for one in receiver.bodies()] == ["raised", "resolved"]
 
 
-def test_a_crash_between_sending_and_marking_repeats_the_word_under_the_same_id(
-    receiver: Receiver, clock: Hands
-):
+def test_a_crash_between_sending_and_marking_sends_again_with_the_same_id(receiver: Receiver, clock: Hands):
     class Dies(MemoryAlerts):
         def mark(self, delivery: object) -> None:
             raise KeyboardInterrupt
@@ -133,7 +131,7 @@ def test_a_crash_between_sending_and_marking_repeats_the_word_under_the_same_id(
     assert len(receiver.got) == 2
 
 
-def test_words_to_a_target_that_was_removed_are_given_up(
+def test_notifications_for_a_removed_target_are_given_up(
     book: MemoryAlerts, caplog: pytest.LogCaptureFixture
 ):
     book.raise_alert(GONE, NOW, ["ops", "former"])
@@ -142,7 +140,7 @@ def test_words_to_a_target_that_was_removed_are_given_up(
     assert "have no target former" in caplog.text
 
 
-def test_a_bug_while_sending_one_word_does_not_stop_the_next(receiver: Receiver, clock: Hands):
+def test_an_exception_while_sending_does_not_stop_the_next_notification(receiver: Receiver, clock: Hands):
     book = MemoryAlerts()
     of = platform(hook(receiver.url))
     good = senders(of.platform)["ops"]
@@ -174,7 +172,7 @@ def courier(of: Spec, book: MemoryAlerts) -> DeliveryThreads:
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_target_that_hangs_holds_up_neither_the_ticks_nor_the_other_targets(
+def test_a_target_that_hangs_delays_neither_ticks_nor_other_targets(
     two: tuple[Receiver, Receiver], book: MemoryAlerts
 ):
     hangs, answers = two
@@ -192,7 +190,7 @@ def test_a_target_that_hangs_holds_up_neither_the_ticks_nor_the_other_targets(
 
 
 @pytest.mark.requirement("NT-1")
-def test_at_shut_down_what_is_due_is_still_sent(receiver: Receiver, book: MemoryAlerts):
+def test_notifications_that_are_due_are_sent_at_shutdown(receiver: Receiver, book: MemoryAlerts):
     of = platform(hook(receiver.url))
     carrier = courier(of, book)
     carrier.start()
@@ -203,7 +201,7 @@ def test_at_shut_down_what_is_due_is_still_sent(receiver: Receiver, book: Memory
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_shut_down_does_not_wait_for_ever(
+def test_a_shutdown_waits_for_a_limited_time(
     receiver: Receiver, book: MemoryAlerts, caplog: pytest.LogCaptureFixture
 ):
     receiver.hold = threading.Event()
@@ -227,7 +225,7 @@ def test_a_shut_down_does_not_wait_for_ever(
         (ZeroDivisionError("a bug"), "delivery to ops failed, will try again"),
     ],
 )
-def test_a_book_that_is_away_is_waited_for(
+def test_delivery_goes_on_when_the_alert_book_is_back(
     receiver: Receiver,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

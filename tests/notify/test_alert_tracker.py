@@ -12,8 +12,8 @@ import pytest
 from tests.decide.builders import NOW, block, world
 from tests.decide.purchases import buying, intent
 from tests.engine.ports import Hands, Outside
-from tests.notify.alarms import hook, postman
 from tests.notify.receiver import Receiver
+from tests.notify.sample_alerts import hook, postman
 from tests.store.ledgers import Opener
 from tidemill.engine.loop import Tick
 from tidemill.model.errors import Retryable
@@ -67,7 +67,7 @@ class Days:
 
 
 @pytest.mark.requirement("NT-1")
-def test_each_alert_is_told_once_over_restarts_of_the_engine(
+def test_each_alert_is_sent_once_over_restarts_of_the_engine(
     receiver: Receiver, tmp_path: Path, opened: Opener, clock: Hands
 ):
     of = buying(notifications=[hook(receiver.url)])
@@ -90,7 +90,7 @@ def test_each_alert_is_told_once_over_restarts_of_the_engine(
 
 
 @pytest.mark.requirement("NT-1")
-def test_what_could_not_be_sent_before_a_restart_is_sent_after_it(
+def test_unsent_notifications_are_sent_after_a_restart(
     receiver: Receiver, tmp_path: Path, opened: Opener, clock: Hands
 ):
     receiver.answers = [(500, {})]
@@ -105,7 +105,7 @@ def test_what_could_not_be_sent_before_a_restart_is_sent_after_it(
 
 
 @pytest.mark.requirement("NT-1")
-def test_only_targets_that_want_it_are_told():
+def test_only_targets_that_want_an_alert_get_it():
     targets: list[dict[str, Any]] = [
         hook("http://a", "all"),
         hook("http://b", "grave", minSeverity="critical"),
@@ -117,13 +117,13 @@ def test_only_targets_that_want_it_are_told():
     assert [one.target for one in book.unsent()] == ["all", "purchases"]
 
 
-def test_an_alert_without_targets_is_still_written_down():
+def test_an_alert_without_targets_is_recorded():
     book = MemoryAlerts()
     assert AlertTracker(buying(), book).after(tick(world(intent())))
     assert len(book.alerts()) == 1
 
 
-def test_with_half_the_world_unseen_nothing_is_called_over():
+def test_no_alert_is_resolved_while_the_cloud_or_ledger_cannot_be_read():
     book = MemoryAlerts()
     watch = AlertTracker(buying(), book)
     watch.after(tick(world(intent())))
@@ -134,7 +134,7 @@ def test_with_half_the_world_unseen_nothing_is_called_over():
     assert book.alerts(open_only=True) == ()
 
 
-def test_trouble_that_flickers_is_raised_again_only_when_it_stays():
+def test_a_flickering_alert_is_raised_again_only_if_it_stays():
     book = MemoryAlerts()
     watch = AlertTracker(buying(), book)
     at = NOW
@@ -150,7 +150,7 @@ def test_trouble_that_flickers_is_raised_again_only_when_it_stays():
     assert [one.occasion for one in book.alerts(open_only=True)] == [2]
 
 
-def test_a_book_that_cannot_be_written_costs_no_tick_and_is_written_later(caplog: pytest.LogCaptureFixture):
+def test_an_unwritable_book_stops_no_tick_and_is_written_later(caplog: pytest.LogCaptureFixture):
     class Away(MemoryAlerts):
         away = True
 
@@ -168,7 +168,7 @@ def test_a_book_that_cannot_be_written_costs_no_tick_and_is_written_later(caplog
 
 
 @pytest.mark.requirement("CB-16")
-def test_the_engine_is_heard_of_but_not_at_every_tick():
+def test_a_heartbeat_is_written_but_not_at_every_tick():
     class Counts(MemoryAlerts):
         beats = 0
 
@@ -185,7 +185,7 @@ def test_the_engine_is_heard_of_but_not_at_every_tick():
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_run_loop_has_all_of_it_in_two_lines(receiver: Receiver, tmp_path: Path, opened: Opener):
+def test_alerting_records_and_delivers_for_a_run_loop(receiver: Receiver, tmp_path: Path, opened: Opener):
     of = buying(notifications=[hook(receiver.url)])
     book = opened(f"sqlite:///{tmp_path / 'ledger.db'}").alerts
     with Alerting(of, book, WallClock()) as alerting:
@@ -198,7 +198,7 @@ def test_a_run_loop_has_all_of_it_in_two_lines(receiver: Receiver, tmp_path: Pat
     assert book.heartbeat() == now
 
 
-def test_a_bug_in_the_alerts_stops_no_tick(caplog: pytest.LogCaptureFixture):
+def test_an_exception_in_the_alerts_stops_no_tick(caplog: pytest.LogCaptureFixture):
     class Broken(MemoryAlerts):
         def alerts(self, **which: bool) -> Any:
             raise ZeroDivisionError

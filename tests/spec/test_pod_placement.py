@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.writing import scenario, told
+from tests.spec.yaml_documents import messages, scenario
 from tidemill.model.errors import SpecError
 from tidemill.model.labels import Expression, Toleration
 from tidemill.model.pods import PodShape, PodTerm, Spread
@@ -178,7 +178,7 @@ AT_EXPRESSION = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].mat
         ),
     ],
 )
-def test_says_where_a_pod_is_not_understood(spec: dict[str, Any], complaint: str) -> None:
+def test_names_the_path_of_a_pod_field_that_is_not_supported(spec: dict[str, Any], complaint: str) -> None:
     with pytest.raises(SpecError) as caught:
         read_pod(**spec)
     assert str(caught.value) == complaint
@@ -193,7 +193,7 @@ def service(*lines: str) -> str:
     return scenario(*head, *(f"    {line}" for line in lines))
 
 
-def test_a_service_may_say_all_of_it(read: Reader) -> None:
+def test_a_service_in_a_scenario_may_use_all_placement_fields(read: Reader) -> None:
     text = service(
         "labels: {app: chat}",
         "affinity:",
@@ -205,7 +205,7 @@ def test_a_service_may_say_all_of_it(read: Reader) -> None:
         "tolerations: [{key: team, operator: Exists}]",
         "hostPorts: [{hostPort: 8080}]",
     )
-    assert told(read(text)) == []
+    assert messages(read(text)) == []
 
 
 @pytest.mark.parametrize(
@@ -236,5 +236,7 @@ def test_a_service_may_say_all_of_it(read: Reader) -> None:
         (["labels: {app: 7}"], "a.yaml:10:21: services[0].labels.app must be text: put it in quotes, '7'"),
     ],
 )
-def test_says_in_which_line_a_scenario_is_wrong(read: Reader, lines: list[str], expected: str) -> None:
-    assert told(read(service(*lines))) == [expected]
+def test_reports_the_line_of_a_wrong_placement_in_a_scenario(
+    read: Reader, lines: list[str], expected: str
+) -> None:
+    assert messages(read(service(*lines))) == [expected]

@@ -76,7 +76,7 @@ def made(result) -> dict[str, Any]:
     return {each["kind"]: each["spec"] for each in yaml.safe_load_all(result.text)}
 
 
-def test_a_pool_and_its_node_class_are_carried_over(imported):
+def test_a_node_pool_and_its_node_class_are_imported(imported):
     found = made(imported(NODE_CLASS, NODE_POOL))
     assert found["ComputePool"] == {
         "nodeClassName": "gpu",
@@ -103,7 +103,7 @@ def test_a_pool_and_its_node_class_are_carried_over(imported):
     }
 
 
-def test_what_belongs_elsewhere_or_nowhere_is_told_at_its_line(imported):
+def test_fields_that_are_not_imported_get_a_warning_at_their_line(imported):
     problems = imported(NODE_CLASS + "  detailedMonitoring: true\n", NODE_POOL).problems
     lines = {problem.line: problem.message for problem in problems}
     assert "is not carried over; set subnets in the Platform document" in lines[7]
@@ -113,7 +113,7 @@ def test_what_belongs_elsewhere_or_nowhere_is_told_at_its_line(imported):
     assert all(problem.severity == "warning" for problem in problems)
 
 
-def test_what_the_import_writes_is_valid_together_with_a_platform(imported, tmp_path):
+def test_the_imported_documents_are_valid_with_a_platform(imported, tmp_path):
     platform = (
         "apiVersion: tidemill.dev/v1alpha1\nkind: Platform\nmetadata: {name: prod}\nspec:\n  region: us-east-1\n"
         "  deployment: prod\n  cluster: {name: ml}\n  subnets: {us-east-1a: [subnet-1]}\n"
@@ -126,7 +126,7 @@ def test_what_the_import_writes_is_valid_together_with_a_platform(imported, tmp_
 
 @pytest.mark.requirement("TR-4")
 @pytest.mark.parametrize("written", ["", "terminationGracePeriod: 1h", "terminationGracePeriod: 48h"])
-def test_a_block_whose_drain_outlasts_it_is_named(imported, written):
+def test_warns_of_a_drain_that_takes_longer_than_the_block_allows(imported, written):
     pool = NODE_POOL.replace("terminationGracePeriod: 10m", written)
     assert "TR-4" in told(imported(NODE_CLASS, pool))
     assert "TR-4" not in told(imported(NODE_CLASS, NODE_POOL))
@@ -134,7 +134,7 @@ def test_a_block_whose_drain_outlasts_it_is_named(imported, written):
 
 @pytest.mark.requirement("TR-5")
 @pytest.mark.parametrize("written", ["consolidateAfter: 30s", "budgets: []"])
-def test_consolidation_of_prepaid_nodes_is_named(imported, written):
+def test_warns_of_consolidation_of_prepaid_nodes_in_a_node_pool(imported, written):
     pool = NODE_POOL.replace("consolidateAfter: Never", written)
     result = imported(NODE_CLASS, pool)
     assert "TR-5" in told(result)
@@ -143,18 +143,18 @@ def test_consolidation_of_prepaid_nodes_is_named(imported, written):
 
 
 @pytest.mark.requirement("TR-3")
-def test_a_strict_pin_is_carried_over_and_named(imported):
+def test_a_pin_to_reservation_ids_is_imported_with_a_warning(imported):
     result = imported(NODE_CLASS.replace("{tags: {team: ml}}", "{id: cr-0a1}, {id: cr-0b2}"), NODE_POOL)
     assert made(result)["ComputePool"]["sources"] == [{"type": "block", "ids": ["cr-0a1", "cr-0b2"]}]
     assert "TR-3" in told(result)
 
 
 @pytest.mark.requirement("TR-8")
-def test_an_image_that_moves_is_named(imported):
+def test_warns_of_an_imported_image_that_is_not_pinned(imported):
     assert "TR-8" in told(imported(NODE_CLASS.replace("v20260714", "latest"), NODE_POOL))
 
 
-def test_capacity_by_the_hour_beside_blocks_is_capped_at_nothing_until_somebody_says_more(imported):
+def test_on_demand_beside_blocks_is_imported_with_caps_of_zero(imported):
     result = imported(NODE_CLASS, NODE_POOL.replace("[reserved]", "[reserved, spot, on-demand]"))
     assert [source["type"] for source in made(result)["ComputePool"]["sources"]] == [
         "block",
@@ -165,13 +165,13 @@ def test_capacity_by_the_hour_beside_blocks_is_capped_at_nothing_until_somebody_
     assert "overflow-cap" in told(result)
 
 
-def test_without_a_word_about_capacity_it_is_on_demand(imported):
+def test_without_a_capacity_type_the_source_is_on_demand(imported):
     lines = NODE_POOL.splitlines(keepends=True)
     bare = "".join(line for line in lines if "capacity-" not in line)
     assert made(imported(NODE_CLASS, bare))["ComputePool"]["sources"] == [{"type": "on-demand"}]
 
 
-def test_requirements_are_carried_over_where_ours_know_them(imported):
+def test_requirements_that_we_have_are_imported(imported):
     more = """\
         - {key: karpenter.k8s.aws/instance-generation, operator: Gt, values: ["4"]}
         - {key: kubernetes.io/arch, operator: In, values: [amd64]}
@@ -193,7 +193,7 @@ def test_requirements_are_carried_over_where_ours_know_them(imported):
     assert not any("kubernetes.io/os" in sentence for sentence in sentences)
 
 
-def test_what_kubectl_prints_is_read_too(imported):
+def test_a_list_from_kubectl_is_read(imported):
     items = [yaml.safe_load(NODE_CLASS), yaml.safe_load(NODE_POOL)]
     for each in items:
         each["status"] = {"conditions": []}
@@ -203,7 +203,7 @@ def test_what_kubectl_prints_is_read_too(imported):
 
 
 @pytest.mark.parametrize("static", [False, True])
-def test_what_we_render_comes_back(imported, static):
+def test_rendered_karpenter_objects_can_be_imported_again(imported, static):
     karpenter = {"version": "1.11.0", "staticCapacity": static}
     more = {"warm": True} if static else {}
     given_ = documents(
@@ -233,7 +233,7 @@ def test_what_we_render_comes_back(imported, static):
         ),
     ],
 )
-def test_what_cannot_be_read_is_told_and_nothing_is_written(imported, texts, sentence):
+def test_objects_that_cannot_be_read_are_errors_and_nothing_is_written(imported, texts, sentence):
     result = imported(*texts)
     assert not result.text
     assert any(sentence in problem.message for problem in result.problems)
@@ -258,7 +258,7 @@ _ANY = st.recursive(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
 @given(spec=_ANY, name=_LEAF, kind=st.sampled_from(["NodePool", "EC2NodeClass", "NodeClass"]))
-def test_whatever_is_in_it_nothing_is_raised(tmp_path, spec, name, kind):
+def test_no_content_makes_the_import_raise(tmp_path, spec, name, kind):
     version = {
         "NodePool": "karpenter.sh/v1",
         "EC2NodeClass": "karpenter.k8s.aws/v1",
@@ -271,7 +271,7 @@ def test_whatever_is_in_it_nothing_is_raised(tmp_path, spec, name, kind):
     assert result.text or result.problems
 
 
-def test_the_command_writes_documents_and_notes_apart(tmp_path, capsys):
+def test_the_command_writes_documents_to_stdout_and_warnings_to_stderr(tmp_path, capsys):
     source, target = tmp_path / "k.yaml", tmp_path / "pools.yaml"
     source.write_text(f"{NODE_CLASS}---\n{NODE_POOL}")
     assert main(["import", "karpenter", str(source), "-o", str(target)]) == 0

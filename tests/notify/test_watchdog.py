@@ -9,8 +9,8 @@ import pytest
 
 from tests.decide.builders import NOW
 from tests.engine.ports import Hands
-from tests.notify.alarms import hook, platform
 from tests.notify.receiver import Receiver
+from tests.notify.sample_alerts import hook, platform
 from tidemill.model.errors import Retryable
 from tidemill.notify.targets import senders
 from tidemill.notify.watchdog import Watchdog
@@ -39,7 +39,7 @@ def told(receiver: Receiver) -> list[tuple[str, str]]:
 
 @pytest.mark.requirement("CB-16")
 @pytest.mark.requirement("NT-1")
-def test_a_silence_is_told_once_and_so_is_its_end(receiver: Receiver, clock: Hands):
+def test_a_silent_engine_raises_one_alert_and_resolves_it_once(receiver: Receiver, clock: Hands):
     book = Shelf()
     book.beat(NOW)
     dog = watchdog(receiver, book, clock)
@@ -64,7 +64,7 @@ def test_a_silence_is_told_once_and_so_is_its_end(receiver: Receiver, clock: Han
 
 
 @pytest.mark.requirement("CB-16")
-def test_the_next_silence_is_another_alert(receiver: Receiver, clock: Hands):
+def test_a_second_silence_raises_a_second_alert(receiver: Receiver, clock: Hands):
     book = Shelf()
     dog = watchdog(receiver, book, clock)
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_the_next_silence_is_another_alert(receiver: Receiver, clock: Hands):
     assert [event for event, _ in told(receiver)] == ["raised", "resolved", "raised"]
 
 
-def test_an_engine_that_was_never_there_is_given_its_time(receiver: Receiver, clock: Hands):
+def test_without_any_heartbeat_the_watchdog_waits_silent_after(receiver: Receiver, clock: Hands):
     dog = watchdog(receiver, Shelf(), clock)
     assert dog.look().sentence() == "there is no heartbeat of the engine in this ledger yet"
     assert receiver.got == []
@@ -84,7 +84,7 @@ def test_an_engine_that_was_never_there_is_given_its_time(receiver: Receiver, cl
 
 
 @pytest.mark.requirement("CB-16")
-def test_a_ledger_that_stays_away_is_told_without_it(receiver: Receiver, clock: Hands):
+def test_an_unreachable_ledger_raises_an_alert_in_the_spare_book(receiver: Receiver, clock: Hands):
     book = Shelf()
     book.beat(NOW)
     dog = watchdog(receiver, book, clock)
@@ -103,8 +103,8 @@ def test_a_ledger_that_stays_away_is_told_without_it(receiver: Receiver, clock: 
     assert told(receiver) == [("raised", key), ("resolved", key)]
 
 
-def test_what_a_dead_engine_left_unsent_is_sent(receiver: Receiver, clock: Hands):
-    from tests.notify.alarms import GONE
+def test_the_watchdog_sends_what_a_dead_engine_left_unsent(receiver: Receiver, clock: Hands):
+    from tests.notify.sample_alerts import GONE
 
     book = Shelf()
     book.beat(NOW)
@@ -113,7 +113,7 @@ def test_what_a_dead_engine_left_unsent_is_sent(receiver: Receiver, clock: Hands
     assert told(receiver) == [("raised", GONE.key)]
 
 
-def test_the_time_it_may_be_silent_is_the_platforms(receiver: Receiver, clock: Hands):
+def test_silent_after_comes_from_the_platform(receiver: Receiver, clock: Hands):
     book: Any = Shelf()
     book.beat(NOW)
     of = platform(hook(receiver.url), alerts={"silentAfter": "30m"}).platform
