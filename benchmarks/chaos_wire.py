@@ -88,7 +88,8 @@ def on_the_wire(
     try:
         os.environ.update(server.environment)
         aws = Aws(
-            spec.platform.spec.region, buckets=RateLimits(lambda: timeline.now().timestamp(), lambda _: None)
+            spec.platform.spec.region,
+            rate_limits=RateLimits(lambda: timeline.now().timestamp(), lambda _: None),
         )
 
         def reach() -> Cloud:

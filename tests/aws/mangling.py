@@ -24,12 +24,12 @@ class MangledAws(Aws):
     """Answers from a table instead of the network. `named` finds the key of a call among several of one operation."""
 
     def __init__(self, answers: dict[str, Any], named: Callable[[str, list[str]], str]) -> None:
-        super().__init__("us-east-1", buckets=RateLimits(sleep=lambda _: None))
+        super().__init__("us-east-1", rate_limits=RateLimits(sleep=lambda _: None))
         self.answers, self._named = answers, named
         self.changes: list[str] = []
 
-    def call(self, service: str, operation: str, nature: CallKind, **given: Any) -> dict[str, Any]:
-        if nature not in (CallKind.READ, CallKind.QUESTION):
+    def call(self, service: str, operation: str, kind: CallKind, **given: Any) -> dict[str, Any]:
+        if kind not in (CallKind.READ, CallKind.QUESTION):
             self.changes.append(operation)
         filters = [one["Name"] for one in given.get("Filters", ())]
         answer: dict[str, Any] = self.answers[self._named(operation, filters)]

@@ -21,9 +21,9 @@ MINUTE = timedelta(minutes=1)
 
 def look(wired: Wired) -> tuple[int, int]:
     """As the engine looks at everything in a tick: how many instances it saw, and how many calls it took."""
-    before = wired.aws.buckets.calls.total()
+    before = wired.aws.rate_limits.calls.total()
     _, found, _ = wired.cloud.reservations(), wired.cloud.instances(), wired.cloud.extensions()
-    return len(found), wired.aws.buckets.calls.total() - before
+    return len(found), wired.aws.rate_limits.calls.total() - before
 
 
 def struck(wired: Wired, times: int) -> int:
@@ -43,7 +43,7 @@ def test_a_look_at_two_thousand_instances_takes_at_most_a_dozen_calls(wired: Wir
     wired.let_pass(5 * MINUTE)
     found, calls = look(wired)
     assert found == 2000
-    assert calls <= 12, wired.aws.buckets.calls
+    assert calls <= 12, wired.aws.rate_limits.calls
 
 
 def test_whoever_asks_again_before_money_leaves_gets_a_fresh_answer(wired: Wired):
@@ -248,7 +248,7 @@ def test_what_another_account_shares_is_not_ours_to_tag(wired: Wired):
     wired.direct._accounts[block.id] = "999999999999"
     with pytest.raises(Refused, match="belongs to account 999999999999"):
         wired.cloud.tag_reservation(block.id, ((names.TAG_POOL, "train"),))
-    assert wired.aws.buckets.calls["CreateTags"] == 0
+    assert wired.aws.rate_limits.calls["CreateTags"] == 0
 
 
 def test_a_launch_whose_answer_is_lost_is_found_by_repeating_it(wired: Wired):
@@ -257,7 +257,7 @@ def test_a_launch_whose_answer_is_lost_is_found_by_repeating_it(wired: Wired):
     wired.fault("lost-answer", action="RunInstances")
     with pytest.raises(OutcomeUnknown):  # a launch is called once: what repeats it knows its token
         wired.cloud.launch(intent, tags(intent=intent.id))
-    assert wired.aws.buckets.calls["RunInstances"] == 1
+    assert wired.aws.rate_limits.calls["RunInstances"] == 1
     ids = wired.cloud.launch(intent, tags(intent=intent.id))
     assert len(ids) == 2
     assert len(wired.account.cloud.instance_histories) == 2

@@ -33,9 +33,9 @@ def test_a_template_is_made_once_and_found_by_its_content(wired: Wired):
 
 def test_what_was_put_before_costs_no_call(wired: Wired):
     wired.compute.put_template(template())
-    before = wired.aws.buckets.calls.total()
+    before = wired.aws.rate_limits.calls.total()
     wired.compute.put_template(template())
-    assert wired.aws.buckets.calls.total() == before
+    assert wired.aws.rate_limits.calls.total() == before
 
 
 @pytest.mark.requirement("PE-23")
@@ -97,7 +97,7 @@ def test_an_instance_without_our_owner_tag_is_not_ended(wired: Wired):
     wired.let_pass(LAG)
     with pytest.raises(Refused, match="owner tag"):
         wired.cloud.terminate(stranger)
-    assert wired.aws.buckets.calls["TerminateInstances"] == 0
+    assert wired.aws.rate_limits.calls["TerminateInstances"] == 0
 
 
 def test_tags_reach_the_instance_and_its_source_is_what_was_ordered(wired: Wired):

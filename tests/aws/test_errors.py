@@ -24,17 +24,17 @@ DEFINITE = (NoCapacity, Refused, Throttled)
 
 
 def answered(
-    code: str, nature: CallKind, message: str = "words", status: int = 400, operation: str = "RunInstances"
+    code: str, kind: CallKind, message: str = "words", status: int = 400, operation: str = "RunInstances"
 ) -> TidemillError:
     response: Any = {
         "Error": {"Code": code, "Message": message},
         "ResponseMetadata": {"HTTPStatusCode": status},
     }
-    return translate_error(boto.ClientError(response, operation), Call("ec2", operation, nature, "us-east-1"))
+    return translate_error(boto.ClientError(response, operation), Call("ec2", operation, kind, "us-east-1"))
 
 
-def failed(error: Exception, nature: CallKind) -> TidemillError:
-    return translate_error(error, Call("ec2", "DescribeInstances", nature, "us-esat-1"))
+def failed(error: Exception, kind: CallKind) -> TidemillError:
+    return translate_error(error, Call("ec2", "DescribeInstances", kind, "us-esat-1"))
 
 
 @pytest.mark.requirement("CB-4")
@@ -116,7 +116,7 @@ def test_a_launch_that_is_refused_made_nothing(code: str, expected: type[Tidemil
 def test_an_address_that_is_none_is_said_with_where_it_comes_from():
     error = failed(ValueError("Invalid endpoint: nonsense"), CallKind.READ)
     assert type(error) is NotAllowed
-    assert "write all of https://… in AWS_ENDPOINT_URL" in str(error)
+    assert "write the whole URL, https://…, in AWS_ENDPOINT_URL" in str(error)
 
 
 def test_a_launch_that_was_not_answered_is_asked_about_again_with_its_token():

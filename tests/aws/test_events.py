@@ -8,14 +8,14 @@ from random import Random
 import pytest
 
 from tests.aws.messages import BLOCK, HOOK, INSTANCE, OURS, envelope, mangled
-from tidemill.aws.event_queue import Event, Kind, Unreadable, read_event
+from tidemill.aws.event_queue import Event, EventKind, NotAnEvent, read_event
 
 
 @pytest.mark.parametrize(("kind", "message"), OURS, ids=[f"{kind}-{n}" for n, (kind, _) in enumerate(OURS)])
 def test_every_message_aws_documents_is_understood(kind: str, message: dict):
     event = read_event(json.dumps(message))
     assert (event.kind, event.about) == (
-        Kind(kind),
+        EventKind(kind),
         (BLOCK if kind.startswith("block-d") else event.about[0],),
     )
     assert event.about[0] in (BLOCK, INSTANCE)
@@ -25,24 +25,26 @@ def test_a_hook_is_the_same_in_an_envelope_bare_and_through_sns():
     wrapped = envelope("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action", HOOK)
     bodies = [HOOK, {"Type": "Notification", "Message": json.dumps(HOOK)}, wrapped]
     assert {(read_event(json.dumps(one)).kind, read_event(json.dumps(one)).about) for one in bodies} == {
-        (Kind.HOOK, (INSTANCE,))
+        (EventKind.HOOK, (INSTANCE,))
     }
 
 
 def test_what_a_group_sends_to_see_whether_it_may_is_a_test():
-    assert read_event('{"Event":"autoscaling:TEST_NOTIFICATION"}').kind is Kind.TEST
+    assert read_event('{"Event":"autoscaling:TEST_NOTIFICATION"}').kind is EventKind.TEST
 
 
 def test_an_event_of_another_service_is_not_one_of_ours_whatever_it_calls_itself():
     forged = envelope("my.app", "Capacity Block Reservation Delivered", {"capacity-reservation-id": BLOCK})
-    assert read_event(json.dumps(forged)) == Event(Kind.OTHER, (), "Capacity Block Reservation Delivered")
+    assert read_event(json.dumps(forged)) == Event(
+        EventKind.OTHER, (), "Capacity Block Reservation Delivered"
+    )
 
 
 @pytest.mark.parametrize(
     "body", ["", "null", "[]", "3", "{}", "{" * 9, "[" * 100_000, '{"detail-type": "x"}', "x" * 1_100_001]
 )
 def test_what_is_no_event_is_said_to_be_none(body: str):
-    with pytest.raises(Unreadable):
+    with pytest.raises(NotAnEvent):
         read_event(body)
 
 
@@ -52,7 +54,7 @@ def test_a_thousand_mangled_messages_give_known_ids_or_nothing():
     for _ in range(1000):
         try:
             event = read_event(mangled(luck))
-        except Unreadable as why:
+        except NotAnEvent as why:
             unreadable.append(str(why))
             continue
         read += 1

@@ -31,11 +31,11 @@ class Told(ReadOnlyAws):
     """Answers from a table instead of the network."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
-        super().__init__("us-east-1", buckets=RateLimits(sleep=lambda _: None))
+        super().__init__("us-east-1", rate_limits=RateLimits(sleep=lambda _: None))
         self.answers = answers
 
-    def call(self, service: str, operation: str, nature: CallKind, **given: Any) -> dict[str, Any]:
-        assert nature in (CallKind.READ, CallKind.QUESTION)
+    def call(self, service: str, operation: str, kind: CallKind, **given: Any) -> dict[str, Any]:
+        assert kind in (CallKind.READ, CallKind.QUESTION)
         answer: dict[str, Any] = self.answers[operation]
         return answer
 

@@ -37,7 +37,7 @@ def test_templates_are_those_of_the_group_of_its_policy_and_of_each_override():
 
 def test_a_template_on_a_block_aims_at_it_and_nowhere_else():
     found = group_target({}, [BLOCK])
-    assert (found.reservations, found.markets, found.beside) == (("cr-1",), ("capacity-block",), "")
+    assert (found.reservations, found.markets, found.fallback) == (("cr-1",), ("capacity-block",), "")
     assert group_target({}, [PLAIN]).reservations == ()
 
 
@@ -47,7 +47,7 @@ def test_a_template_on_a_block_aims_at_it_and_nowhere_else():
 )
 def test_mixed_instances_may_launch_beside_the_block(templates: list[dict[str, Any]], why: str):
     found = group_target(mixed({"InstanceType": "p4d.24xlarge"}), templates)
-    assert why in found.beside
+    assert why in found.fallback
     assert found.instance_types == ("p5.48xlarge", "p4d.24xlarge")
 
 
@@ -62,4 +62,4 @@ def test_a_groups_own_reservations_may_fall_back_to_on_demand(preference: str, f
     }
     found = group_target({"CapacityReservationSpecification": own}, [PLAIN])
     assert found.reservations == ("cr-2", "cr-3")
-    assert bool(found.beside) is falls_back
+    assert bool(found.fallback) is falls_back

@@ -94,16 +94,16 @@ def test_every_call_it_makes_reads_and_the_observer_may_make_it(
 
 
 @pytest.mark.parametrize(
-    ("operation", "nature"),
+    ("operation", "kind"),
     [
         ("TerminateInstances", CallKind.CHANGE),
         ("PurchaseCapacityBlock", CallKind.PURCHASE),
         ("CreateTags", CallKind.READ),
     ],
 )  # fmt: skip
-def test_its_session_refuses_whatever_does_not_read(operation: str, nature: CallKind):
+def test_its_session_refuses_whatever_does_not_read(operation: str, kind: CallKind):
     with pytest.raises(Refused, match="only looks"):
-        ReadOnlyAws("us-east-1").call("ec2", operation, nature)
+        ReadOnlyAws("us-east-1").call("ec2", operation, kind)
 
 
 # --- what it finds ------------------------------------------------------------------------------------

@@ -22,13 +22,13 @@ class Wall:
         self.now_s += time_s
 
 
-def buckets(wall: Wall) -> RateLimits:
+def rate_limits(wall: Wall) -> RateLimits:
     return RateLimits(now_s=lambda: wall.now_s, sleep=wall.sleep)
 
 
 def test_a_burst_goes_through_and_then_calls_wait_their_turn():
     wall, rate = Wall(), rate_limit_of("RunInstances")
-    made = buckets(wall)
+    made = rate_limits(wall)
     for _ in range(rate.burst):
         made.take("RunInstances")
     assert not wall.slept_s
@@ -39,7 +39,7 @@ def test_a_burst_goes_through_and_then_calls_wait_their_turn():
 
 def test_actions_do_not_wait_for_each_other():
     wall = Wall()
-    made = buckets(wall)
+    made = rate_limits(wall)
     for _ in range(rate_limit_of("RunInstances").burst):
         made.take("RunInstances")
     made.take("DescribeInstances")
@@ -50,7 +50,7 @@ def test_actions_do_not_wait_for_each_other():
 
 def test_a_bucket_fills_up_again_and_no_further():
     wall, rate = Wall(), rate_limit_of("RunInstances")
-    made = buckets(wall)
+    made = rate_limits(wall)
     for _ in range(rate.burst):
         made.take("RunInstances")
     wall.now_s += 1000

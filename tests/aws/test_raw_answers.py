@@ -103,7 +103,7 @@ class Clock:
 
 def account() -> AwsAccount:
     return AwsAccount(
-        Aws("us-east-1", buckets=RateLimits(sleep=lambda _: None)), Clock(), catalog.load(), owner=OWNER
+        Aws("us-east-1", rate_limits=RateLimits(sleep=lambda _: None)), Clock(), catalog.load(), owner=OWNER
     )
 
 

@@ -31,6 +31,7 @@ from tidemill.model.capacity import Reservation, ReservationState, Source, Sourc
 from tidemill.model.errors import SpecError
 from tidemill.model.nodes import InstanceState
 from tidemill.model.offers import ExtensionState, OfferQuery
+from tidemill.model.reasons import InstanceEndKind
 
 CATALOG = catalog.load()
 
@@ -228,7 +229,7 @@ def test_the_earliest_announced_end_counts_and_what_is_over_or_only_a_reboot_doe
     found = event_ending(
         status_record(event(), event("instance-stop", NotBefore=sooner), event("system-reboot"))
     )
-    assert found == (INSTANCE, sooner, "scheduled stop")
+    assert found == (INSTANCE, sooner, InstanceEndKind.STOP)
     over = event(Description="[Completed] The instance was retired")
     assert event_ending(status_record(over, event("instance-reboot"))) is None
     assert event_ending(status_record()) is None

@@ -120,7 +120,7 @@ def test_the_list_is_read_page_by_page_for_the_types_that_are_wanted(
     monkeypatch.setattr(prices, "_PAGE", 10)
     found = prices.on_demand_prices(wired.aws, "eu-west-1", ["p5.48xlarge", "g6.xlarge", "p5e.48xlarge"])
     assert found.usd_h == {"p5.48xlarge": 55.04, "g6.xlarge": 0.8048}, "p5e is not sold by the hour"
-    assert wired.aws.buckets.calls["GetProducts"] == 4
+    assert wired.aws.rate_limits.calls["GetProducts"] == 4
     with pytest.raises(Retryable, match="none of our instance types in eu-west-1"):
         prices.on_demand_prices(wired.aws, "eu-west-1", ["m5.large"])
 

@@ -34,7 +34,7 @@ class Wired:
     def __init__(self, account: Account, server: WireServer) -> None:
         self.account, self.server = account, server
         self.slept_s: list[float] = []
-        self.aws = Aws(REGION, buckets=RateLimits(sleep=self.slept_s.append))
+        self.aws = Aws(REGION, rate_limits=RateLimits(sleep=self.slept_s.append))
         self.spec = spec(server.wire.network)
         self.direct = AwsAccount(self.aws, self, catalog.load(), owner=OWNER)
         self.compute = AwsCompute(self.aws, OWNER, "mill")

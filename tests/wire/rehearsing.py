@@ -34,7 +34,7 @@ class OnTheWire:
         platform, spec = rehearsal.spec.platform.spec, rehearsal.spec
         clock = rehearsal.timeline  # the buckets fill by it too
         buckets = RateLimits(now_s=lambda: clock.now().timestamp(), sleep=lambda _: None)
-        self.aws = Aws(platform.region, buckets=buckets)
+        self.aws = Aws(platform.region, rate_limits=buckets)
         account = AwsAccount(self.aws, rehearsal.timeline, spec.catalog, owner=platform.deployment)
         machines = AwsCompute(self.aws, platform.deployment, platform.cluster.name)
         return ProvisionedCloud(account, machines, spec, rehearsal.ledger, rehearsal.timeline)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.wire.groups import group, make_group
 from tests.wire.server_builder import SimulatedAws
-from tidemill.aws.event_queue import Kind, read_event
+from tidemill.aws.event_queue import EventKind, read_event
 
 pytestmark = pytest.mark.requirement("SM-7")
 
@@ -47,7 +47,7 @@ def test_a_delivery_comes_in_a_whole_envelope(aws: SimulatedAws):
     }  # fmt: skip
     assert (message["account"], message["source"]) == (aws.server.wire.account, "aws.ec2")
     assert message["detail"]["capacity-reservation-id"] == block
-    assert read_event(json.dumps(message)).kind is Kind.DELIVERED
+    assert read_event(json.dumps(message)).kind is EventKind.DELIVERED
 
 
 def test_the_end_of_a_block_is_told_ten_minutes_before_ec2_acts(aws: SimulatedAws):
@@ -100,7 +100,7 @@ def test_hardware_that_is_retired_is_a_health_event_and_spot_that_goes_has_its_o
     aws.admin("faults", {"fault": "retirement", "target": kept, "duration": "3h"})
     aws.admin("faults", {"fault": "spot-interruption", "target": spot})
     read = [read_event(json.dumps(one)) for one in listening.messages()]
-    assert [(one.kind, one.about) for one in read] == [(Kind.HEALTH, (kept,)), (Kind.SPOT, (spot,))]
+    assert [(one.kind, one.about) for one in read] == [(EventKind.HEALTH, (kept,)), (EventKind.SPOT, (spot,))]
 
 
 def test_a_hooks_own_target_gets_a_test_first_and_then_the_bare_detail(aws: SimulatedAws):
@@ -112,7 +112,7 @@ def test_a_hooks_own_target_gets_a_test_first_and_then_the_bare_detail(aws: Simu
         LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING", NotificationTargetARN=listening.arn,
         RoleARN="arn:aws:iam::123456789012:role/hooks",
     )  # fmt: skip
-    assert [read_event(json.dumps(one)).kind for one in listening.messages()] == [Kind.TEST]
+    assert [read_event(json.dumps(one)).kind for one in listening.messages()] == [EventKind.TEST]
     aws.wait("2m")
     asg.set_desired_capacity(AutoScalingGroupName="g", DesiredCapacity=0)
     aws.wait("5m")

@@ -1,5 +1,5 @@
-"""AWS over boto3: `ports.Account` and `ports.Compute` for a real account, and for the simulated one on the wire.
+"""AWS over boto3: `ports.Account` (`account`) and `ports.Compute` (`compute`) for a real account or the simulated one.
 
-Records become the engine's objects once, at the edge, by pure functions that reject what they do not know. Nothing here
-decides: what to launch or buy comes from above, and what a launch is made of from `provision`.
+Records become the engine's objects once, here, by pure functions that reject what they do not know. Nothing here
+decides: the engine says what to launch or buy, and `provision` what a launch is made of.
 """

@@ -218,13 +218,11 @@ class AwsAccount:
 
     # --- the parts of a reading -----------------------------------------------------------------------
 
-    def _pages(
-        self, operation: str, key: str, nature: CallKind = CallKind.READ, **given: Any
-    ) -> Iterator[Any]:
-        return self._aws.pages("ec2", operation, key, nature=nature, **given)
+    def _pages(self, operation: str, key: str, kind: CallKind = CallKind.READ, **given: Any) -> Iterator[Any]:
+        return self._aws.pages("ec2", operation, key, kind=kind, **given)
 
     def _reservation(self, record: Mapping[str, Any]) -> Reservation:
-        return read_reservation(record, self._catalog, self._reader.say)
+        return read_reservation(record, self._catalog, self._reader.log_once)
 
     def _read_history(self) -> tuple[Extension, ...]:
         found = self._reader.each("extension", self._history_records(), read_extension)
@@ -242,7 +240,7 @@ class AwsAccount:
         except NotAllowed:
             raise
         except Refused as no:
-            self._reader.say(f"no history of extensions: {no}")
+            self._reader.log_once(f"no history of extensions: {no}")
             return []
 
     def _priced(self, record: Mapping[str, Any]) -> Offer:
@@ -255,7 +253,7 @@ class AwsAccount:
     def _bought(self, answer: Mapping[str, Any], share_usd: int) -> tuple[Reservation, ...]:
         record = answer.get("CapacityReservation")
         if not isinstance(record, Mapping):
-            raise Unreadable(f"CapacityReservation is {record!r}")
+            raise Unreadable(f"field CapacityReservation: expected a record, got {record!r}")
         first = replace(self._reservation(record), fee_usd=share_usd)
         ids = {first.id: None}
         for block in answer.get("CapacityBlocks") or ():

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tidemill.aws.account import PAGE
 from tidemill.aws.errors import CallKind
-from tidemill.aws.fields import Reader, part, parts, tags, whole, word
+from tidemill.aws.fields import Reader, integer, optional_record, optional_records, string, tags
 from tidemill.aws.group_records import read_hook, read_schedule
 from tidemill.aws.instances import read_instance
 from tidemill.aws.offers import read_extension
@@ -38,10 +38,10 @@ _LONGEST_WAIT_S = 48 * 3600  # whatever a hook says, Auto Scaling lets it wait n
 class ReadOnlyAws(Aws):
     """A session that cannot change anything."""
 
-    def call(self, service: str, operation: str, nature: CallKind, **given: Any) -> dict[str, Any]:
-        if nature not in (CallKind.READ, CallKind.QUESTION) or not operation.startswith(_READS):
+    def call(self, service: str, operation: str, kind: CallKind, **given: Any) -> dict[str, Any]:
+        if kind not in (CallKind.READ, CallKind.QUESTION) or not operation.startswith(_READS):
             raise Refused(f"{service}:{operation} changes something, and this only looks")
-        return super().call(service, operation, nature, **given)
+        return super().call(service, operation, kind, **given)
 
 
 def survey_account(aws: ReadOnlyAws, clock: Clock, catalog: Catalog) -> Survey:
@@ -98,7 +98,9 @@ class _Round:
     def _reservations(self) -> tuple[Reservation, ...]:
         records = self._ec2("DescribeCapacityReservations", "CapacityReservations", MaxResults=PAGE)
         found = self._reader.each(
-            "reservation", list(records), lambda one: read_reservation(one, self._catalog, self._reader.say)
+            "reservation",
+            list(records),
+            lambda one: read_reservation(one, self._catalog, self._reader.log_once),
         )
         history = self._tried("extensions of blocks", self._history) or ()
         return recently_listed(with_extensions(found, history), self._clock.now())
@@ -115,7 +117,9 @@ class _Round:
         for first in range(0, len(ids), _MOST_VALUES):
             filters = [{"Name": "capacity-reservation-id", "Values": ids[first : first + _MOST_VALUES]}]
             for group in self._ec2("DescribeInstances", "Reservations", MaxResults=PAGE, Filters=filters):
-                found += self._reader.each("instance", parts(part(group), "Instances"), _machine)
+                found += self._reader.each(
+                    "instance", optional_records(optional_record(group), "Instances"), _machine
+                )
         return tuple(one for one in found if holds_a_slot(one.instance))
 
     # --- groups ---------------------------------------------------------------------------------------
@@ -140,13 +144,13 @@ class _Round:
     def _group(
         self, record: Mapping[str, Any], aims_at: GroupTarget, schedules: Mapping[str, list[Schedule]] | None
     ) -> ScalingGroup:
-        name = word(record, "AutoScalingGroupName")
+        name = string(record, "AutoScalingGroupName")
         own = tags(record)
         made = ScalingGroup(
             name=name,
-            minimum=whole(record, "MinSize"),
-            maximum=whole(record, "MaxSize"),
-            desired=whole(record, "DesiredCapacity"),
+            minimum=integer(record, "MinSize"),
+            maximum=integer(record, "MaxSize"),
+            desired=integer(record, "DesiredCapacity"),
             target=aims_at,
             members=_members(record),
             subnets=tuple(
@@ -172,7 +176,7 @@ class _Round:
 
     def _hooks(self, group: str) -> tuple[Hook, ...]:
         answer = self._aws.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=group)
-        found = self._reader.each("a hook", parts(answer, "LifecycleHooks"), read_hook)
+        found = self._reader.each("a hook", optional_records(answer, "LifecycleHooks"), read_hook)
         return tuple(
             replace(one, heartbeat_s=min(one.heartbeat_s, _LONGEST_WAIT_S))
             for one in found
@@ -189,8 +193,8 @@ class _Round:
             )
         except Gone:
             return "its node group is gone"
-        found = part(answer, "nodegroup")
-        issues = parts(part(found, "health"), "issues")
+        found = optional_record(answer, "nodegroup")
+        issues = optional_records(optional_record(found, "health"), "issues")
         said = [f"{issue.get('code')}: {issue.get('message')}" for issue in issues]
         status = str(found.get("status") or "")
         return "; ".join(said) or ("" if status in ("ACTIVE", "CREATING", "UPDATING") else f"it is {status}")
@@ -217,8 +221,8 @@ class _Round:
         answer = self._aws.read(
             "ec2", "DescribeLaunchTemplateVersions", LaunchTemplateId=id_, Versions=[version]
         )
-        found = parts(answer, "LaunchTemplateVersions")
-        data = part(found[0], "LaunchTemplateData") if found else {}
+        found = optional_records(answer, "LaunchTemplateVersions")
+        data = optional_record(found[0], "LaunchTemplateData") if found else {}
         if not data:
             raise Gone(f"EC2 shows no version {version} of launch template {id_}")
         return data
@@ -230,7 +234,9 @@ class _Round:
             # A filter, and not SubnetIds: one that was deleted must not hide the others.
             filters = [{"Name": "subnet-id", "Values": ids[first : first + _MOST_VALUES]}]
             for one in self._ec2("DescribeSubnets", "Subnets", Filters=filters):
-                found[str(part(one).get("SubnetId"))] = str(part(one).get("AvailabilityZone"))
+                found[str(optional_record(one).get("SubnetId"))] = str(
+                    optional_record(one).get("AvailabilityZone")
+                )
         return found
 
     def _ec2(self, operation: str, key: str, **given: Any) -> Iterator[Any]:
@@ -251,7 +257,7 @@ def _name(record: Mapping[str, Any]) -> str:
 def _members(record: Mapping[str, Any], *, staying: bool = True) -> tuple[str, ...]:
     return tuple(
         str(one.get("InstanceId"))
-        for one in parts(record, "Instances")
+        for one in optional_records(record, "Instances")
         if not (staying and str(one.get("LifecycleState")).startswith(("Terminat", "Detach")))
     )
 
@@ -264,11 +270,14 @@ TemplateKey = tuple[str, str]  # lt-…, and a version or $Default or $Latest
 
 def templates_of(record: Mapping[str, Any]) -> tuple[TemplateKey, ...]:
     """Those it launches from; a group with a launch configuration has none, and those know no reservations."""
-    mixed = part(record, "MixedInstancesPolicy", "LaunchTemplate")
+    mixed = optional_record(record, "MixedInstancesPolicy", "LaunchTemplate")
     given = [
-        part(record, "LaunchTemplate"),
-        part(mixed, "LaunchTemplateSpecification"),
-        *(part(one, "LaunchTemplateSpecification") for one in parts(mixed, "Overrides")),
+        optional_record(record, "LaunchTemplate"),
+        optional_record(mixed, "LaunchTemplateSpecification"),
+        *(
+            optional_record(one, "LaunchTemplateSpecification")
+            for one in optional_records(mixed, "Overrides")
+        ),
     ]
     keys = (
         (str(one.get("LaunchTemplateId")), str(one.get("Version") or "$Default"))
@@ -281,27 +290,29 @@ def templates_of(record: Mapping[str, Any]) -> tuple[TemplateKey, ...]:
 def group_target(record: Mapping[str, Any], templates: Iterable[Mapping[str, Any]]) -> GroupTarget:
     """`templates`: what each of them says, as EC2 spells it. What is no such thing says nothing."""
     says = list(templates)
-    overrides = parts(part(record, "MixedInstancesPolicy", "LaunchTemplate"), "Overrides")
+    overrides = optional_records(
+        optional_record(record, "MixedInstancesPolicy", "LaunchTemplate"), "Overrides"
+    )
     targets = (*(_target(one) for one in says), *_own_targets(record))
     return GroupTarget(
         reservations=_words(targets),
         markets=_words(_market(one) for one in says),
         instance_types=_words(one.get("InstanceType") for one in (*says, *overrides)),
-        beside=_beside(record, says),
+        fallback=_beside(record, says),
     )
 
 
 def _market(data: Mapping[str, Any]) -> Any:
-    return part(data, "InstanceMarketOptions").get("MarketType")
+    return optional_record(data, "InstanceMarketOptions").get("MarketType")
 
 
 def _target(data: Mapping[str, Any]) -> Any:
-    target = part(data, "CapacityReservationSpecification", "CapacityReservationTarget")
+    target = optional_record(data, "CapacityReservationSpecification", "CapacityReservationTarget")
     return target.get("CapacityReservationId") or target.get("CapacityReservationResourceGroupArn")
 
 
 def _own_targets(record: Mapping[str, Any]) -> list[Any]:
-    target = part(record, "CapacityReservationSpecification", "CapacityReservationTarget")
+    target = optional_record(record, "CapacityReservationSpecification", "CapacityReservationTarget")
     given = (target.get("CapacityReservationIds"), target.get("CapacityReservationResourceGroupArns"))
     return [one for each in given if isinstance(each, list) for one in each]
 
@@ -312,7 +323,9 @@ def _beside(record: Mapping[str, Any], says: list[Mapping[str, Any]]) -> str:
         if any(blocks) and not all(blocks):
             return "its mixed instances policy has launch templates without the block"
         return "its mixed instances policy decides between on-demand and spot"
-    preference = part(record, "CapacityReservationSpecification").get("CapacityReservationPreference")
+    preference = optional_record(record, "CapacityReservationSpecification").get(
+        "CapacityReservationPreference"
+    )
     if _own_targets(record) and isinstance(preference, str) and preference in _FALLS_BACK:
         return f"its CapacityReservationPreference is {preference}, which falls back to on-demand"
     return ""

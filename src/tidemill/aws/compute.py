@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill.aws.errors import LAUNCH_TEMPLATE_CODES, TOKEN_USED, CallKind
-from tidemill.aws.fields import Unreadable, id_of, listed, tags, whole, word
+from tidemill.aws.fields import Unreadable, id_of, integer, listed, string, tags
 from tidemill.aws.instances import has_owner_tag
 from tidemill.aws.node_groups import AwsNodeGroups
 from tidemill.aws.reservations import tag_list
@@ -240,7 +240,9 @@ def _read_version(record: Any, version_key: str) -> TemplateVersion:
         if not isinstance(record, Mapping):
             raise Unreadable(f"expected a record, got {record!r}")
         id_ = id_of(record, "LaunchTemplateId", "lt-")
-        return TemplateVersion(id_, word(record, "LaunchTemplateName"), whole(record, version_key, least=1))
+        return TemplateVersion(
+            id_, string(record, "LaunchTemplateName"), integer(record, version_key, least=1)
+        )
     except Unreadable as error:
         raise Retryable(f"EC2's record of a launch template cannot be read: {error}") from error
 

@@ -1,8 +1,9 @@
-"""One table: what AWS answers -> our errors. Nothing else in the adapter looks at an error code.
+"""One table: what AWS answers -> our errors. Nothing else in the adapter looks at the text of an error.
 
-The same answer means different things to different calls: after a purchase only a documented no is a no, a launch that
-was not answered is asked about again by its token, and a read that fails is read again. Error codes are those of EC2's
-documentation ("Error codes for the Amazon EC2 API") and of the common errors of the other services.
+The same code means different things for different calls: after a purchase only a documented refusal is a refusal, a
+launch without an answer is repeated with its token, a read that fails is read again. The codes are those of EC2's
+documentation ("Error codes for the Amazon EC2 API", 2026-11) and the common errors of the other services. Every error
+carries the code; the text is for people.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from tidemill.model.errors import (
 
 
 class CallKind(Enum):
-    """What a call does, which is what its failure means."""
+    """What a call does: that decides what its failure means."""
 
     READ = "read"
-    QUESTION = "question"  # EC2's no to it is an answer: what it would sell, whether a block can be extended
-    CHANGE = "change"  # made twice it changes nothing more
-    ONCE = "once"  # made twice it changes more: tried once, and looked at before it is asked for again
-    LAUNCH = "launch"  # carries a token; the caller repeats it with the same one
-    PURCHASE = "purchase"  # money leaves, and there is no token
+    QUESTION = "question"  # a refusal is an answer: what EC2 would sell, whether a block can be extended
+    CHANGE = "change"  # idempotent
+    ONCE = "once"  # not idempotent: tried once, and its effect is looked up before it is called again
+    LAUNCH = "launch"  # carries a token; the caller repeats it with the same token
+    PURCHASE = "purchase"  # spends money, and there is no token
 
 
-# Turned away at the door: the request was not looked at. Only codes that say so without doubt: after a purchase
-# "throttled" is read as "certainly not bought". CapacityBlockDescribeLimitExceeded is the slow limit of offer searches.
+# The request was rejected before it was processed. Only codes that say so without doubt: after a purchase "throttled"
+# means "certainly not bought". CapacityBlockDescribeLimitExceeded is the limit of offer searches.
 _THROTTLED = (
     "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
     "RequestThrottledException", "TooManyRequestsException", "EC2ThrottledException",
     "CapacityBlockDescribeLimitExceeded",
 )  # fmt: skip
 
-# The source has nothing to give: a full or inactive block, no spot, no addresses, a quota. Quotas belong here because
-# the answer is the same: back off from this source and try the next.
+# The source has no capacity: a full or inactive block, no spot, no addresses, a quota. Quotas belong here because the
+# reaction is the same: back off from this source and try the next.
 _NO_CAPACITY = (
     "InsufficientInstanceCapacity", "InsufficientCapacity", "InsufficientHostCapacity", "InsufficientCapacityOnHost",
     "InsufficientReservedInstanceCapacity", "InsufficientFreeAddressesInSubnet", "UnfulfillableCapacity",
@@ -58,7 +59,7 @@ _NO_CAPACITY = (
     "InvalidCapacityBlockExtensionOfferingId.NotFound", "InvalidCapacityBlockExtensionOfferingId.Expired",
 )  # fmt: skip
 
-# What was to be changed is not there. Where something new was to come of it (a launch, a purchase) it is a no instead.
+# What was to be changed does not exist. For a launch or a purchase it is a refusal instead.
 _GONE = (
     "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "InvalidLaunchTemplateId.NotFound",
     "InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.VersionNotFound",
@@ -66,10 +67,10 @@ _GONE = (
     "ParameterNotFound",
 )  # fmt: skip
 
-# Auto Scaling has one code for everything that is wrong; what is not there it says in words.
-_GONE_WORDS = re.compile(r"not found|no active lifecycle action|no managed instance", re.IGNORECASE)
+# Auto Scaling has one code, ValidationError, for everything. Only its message says that something does not exist.
+_GONE_MESSAGE = re.compile(r"not found|no active lifecycle action|no managed instance", re.IGNORECASE)
 
-# The request itself was wrong: looked at, and rejected before anything was done.
+# The request itself is wrong: rejected before anything was done.
 _REJECTED = (
     "InvalidParameter", "InvalidParameterValue", "InvalidParameterCombination", "InvalidParameterDependency",
     "InvalidParameterException", "InvalidRequestException", "MissingParameter", "UnknownParameter", "ValidationError",
@@ -94,12 +95,12 @@ _CREDENTIALS = (
 )  # fmt: skip
 _ACCOUNT = ("OptInRequired", "Blocked", "PendingVerification", "SubscriptionRequiredException")
 
-# A launch with the same token and other parameters: the first one may have given instances.
+# A launch with the same token and other parameters: the first launch may have started instances.
 TOKEN_USED = "IdempotentParameterMismatch"
 # What every code about a missing or malformed launch template begins with.
 LAUNCH_TEMPLATE_CODES = "InvalidLaunchTemplate"
 
-# Raised by botocore before anything is sent, because it cannot sign or does not know where to.
+# Raised by botocore before anything is sent: it cannot sign the request, or has no endpoint.
 _UNSIGNED = (
     "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError",
     "UnauthorizedSSOTokenError", "SSOTokenLoadError", "SSOError", "ProfileNotFound", "InvalidConfigError",
@@ -120,11 +121,11 @@ _CHANGES = (CallKind.CHANGE, CallKind.ONCE)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Which call it was that failed."""
+    """The call that failed."""
 
     service: str
     operation: str
-    nature: CallKind
+    kind: CallKind
     region: str
 
     @property
@@ -133,109 +134,109 @@ class Call:
 
 
 def translate_error(error: Exception, call: Call) -> TidemillError:
-    """The error of ours that says what this one means for this call."""
+    """Our error for an error of botocore in this call."""
     response = getattr(error, "response", None)
     if isinstance(response, dict) and "Error" in response:
-        said = response["Error"] or {}
+        details = response["Error"] or {}
         status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode") or 0
-        code, words = str(said.get("Code") or ""), _short(str(said.get("Message") or ""))
-        return _forbidden(code, words, call) or _answered(code, words, status >= 500, call)
+        code, message = str(details.get("Code") or ""), _short(str(details.get("Message") or ""))
+        return _forbidden(code, message, call) or _answered(code, message, status >= 500, call)
     return _not_answered(error, call)
 
 
-def _forbidden(code: str, words: str, call: Call) -> NotAllowed | None:
-    # EKS passes on what EC2 forbids as an invalid request: "You are not authorized to launch instances with this ...".
-    if code in _PERMISSION or (code == "InvalidRequestException" and "not authorized" in words.lower()):
-        return NotAllowed(_no_permission(words, call), code=code)
+def _forbidden(code: str, message: str, call: Call) -> NotAllowed | None:
+    # EKS returns what EC2 forbids as an invalid request: "You are not authorized to launch instances with this ...".
+    if code in _PERMISSION or (code == "InvalidRequestException" and "not authorized" in message.lower()):
+        return NotAllowed(_no_permission(message, call), code=code)
     if code in _CREDENTIALS:
         return NotAllowed(
-            f"AWS does not accept these credentials for {call.action} in {call.region}: {words} ({code}). "
+            f"AWS does not accept these credentials for {call.action} in {call.region}: {message} ({code}). "
             f"{_what_to_do(code)}",
             code=code,
         )
     if code in _ACCOUNT:
         return NotAllowed(
-            f"this account may not use {call.action} in {call.region}: {words} ({code})", code=code
+            f"this account may not use {call.action} in {call.region}: {message} ({code})", code=code
         )
     return None
 
 
-def _answered(code: str, words: str, trouble_of_theirs: bool, call: Call) -> TidemillError:
-    sentence = f"{call.operation}: {words or 'AWS gave no reason'} ({code or 'no code'})"
-    nature = call.nature
+def _answered(code: str, message: str, server_error: bool, call: Call) -> TidemillError:
+    sentence = f"{call.operation}: {message or 'AWS gave no reason'} ({code or 'no code'})"
+    kind = call.kind
     if code in _THROTTLED:
         return Throttled(sentence, code=code)
-    gone = code in _GONE or (code == "ValidationError" and _GONE_WORDS.search(words) is not None)
-    if gone and nature in (CallKind.READ, *_CHANGES):
+    gone = code in _GONE or (code == "ValidationError" and _GONE_MESSAGE.search(message) is not None)
+    if gone and kind in (CallKind.READ, *_CHANGES):
         return Gone(sentence, code=code)
-    if code in _NO_CAPACITY and nature in (CallKind.LAUNCH, CallKind.PURCHASE):
+    if code in _NO_CAPACITY and kind in (CallKind.LAUNCH, CallKind.PURCHASE):
         return NoCapacity(sentence, code=code)
-    if code in (*_REJECTED, *_GONE) and nature in (*_CHANGES, CallKind.PURCHASE):
+    if code in (*_REJECTED, *_GONE) and kind in (*_CHANGES, CallKind.PURCHASE):
         return Refused(sentence, code=code)
-    if nature is CallKind.QUESTION and code and not trouble_of_theirs:
+    if kind is CallKind.QUESTION and code and not server_error:
         return Refused(sentence, code=code)
-    return _unknown(sentence, code, nature, in_doubt=trouble_of_theirs or code in ("", TOKEN_USED))
+    return _unknown(sentence, code, kind, in_doubt=server_error or code in ("", TOKEN_USED))
 
 
 def _not_answered(error: Exception, call: Call) -> TidemillError:
-    kind, words = type(error).__name__, " ".join(str(error).split())
-    if kind in _UNSIGNED:
+    name, message = type(error).__name__, " ".join(str(error).split())
+    if name in _UNSIGNED:
         return NotAllowed(
-            f"there are no usable AWS credentials for {call.action}: {words}. Set AWS_PROFILE or the AWS_* "
+            f"there are no usable AWS credentials for {call.action}: {message}. Set AWS_PROFILE or the AWS_* "
             "variables, or give the pod a role; `aws sts get-caller-identity` must work",
-            code=kind,
+            code=name,
         )
-    if kind == "ValueError" and words.startswith("Invalid endpoint"):
+    if name == "ValueError" and message.startswith("Invalid endpoint"):
         return NotAllowed(
-            f"{call.action}: {words}: write all of https://… in AWS_ENDPOINT_URL, or unset it", code=kind
+            f"{call.action}: {message}: write the whole URL, https://…, in AWS_ENDPOINT_URL, or unset it",
+            code=name,
         )
-    if kind in _NOWHERE or (kind == "EndpointConnectionError" and _no_such_host(error)):
+    if name in _NOWHERE or (name == "EndpointConnectionError" and _no_such_host(error)):
         return NotAllowed(
             f"{call.action}: there is no {call.service} in region '{call.region}', or its name cannot be resolved: "
-            f"check the region's spelling ({words})",
-            code=kind,
+            f"check the region's spelling ({message})",
+            code=name,
         )
-    if kind == "ParamValidationError":
-        refusing = call.nature in (*_CHANGES, CallKind.PURCHASE)
-        return (Refused if refusing else Retryable)(f"{call.operation}: {words}", code=kind)
-    if kind in _UNSENT:
+    if name == "ParamValidationError":
+        refusing = call.kind in (*_CHANGES, CallKind.PURCHASE)
+        return (Refused if refusing else Retryable)(f"{call.operation}: {message}", code=name)
+    if name in _UNSENT:
         return Retryable(
-            f"{call.operation}: AWS could not be reached, and nothing was sent: {words}", code=kind
+            f"{call.operation}: AWS could not be reached, and nothing was sent: {message}", code=name
         )
-    return _unknown(f"{call.operation}: AWS did not answer: {words}", kind, call.nature, in_doubt=True)
+    return _unknown(f"{call.operation}: AWS did not answer: {message}", name, call.kind, in_doubt=True)
 
 
 def outcome_unknown(sentence: str, call: Call) -> TidemillError:
-    """The call may have been made, or not."""
-    return _unknown(sentence, "", call.nature, in_doubt=True)
+    """For an answer that leaves open whether the call took effect."""
+    return _unknown(sentence, "", call.kind, in_doubt=True)
 
 
-def _unknown(sentence: str, code: str, nature: CallKind, *, in_doubt: bool) -> TidemillError:
-    """No code we know. Money fails closed; a launch that was answered with a no of any kind made nothing."""
-    if nature is CallKind.PURCHASE or (nature is CallKind.LAUNCH and in_doubt):
+def _unknown(sentence: str, code: str, kind: CallKind, *, in_doubt: bool) -> TidemillError:
+    """For a code that is in no table. A purchase fails closed; a launch that EC2 refused started nothing."""
+    if kind is CallKind.PURCHASE or (kind is CallKind.LAUNCH and in_doubt):
         return OutcomeUnknown(sentence, code=code)
     return Retryable(sentence, code=code)
 
 
 def _no_such_host(error: Exception) -> bool:
-    words = f"{getattr(error, 'kwargs', {}).get('error', '')} {error.__cause__ or ''}"
-    return any(
-        one in words for one in ("resolve", "Name or service not known", "getaddrinfo", "nodename nor")
-    )
+    message = f"{getattr(error, 'kwargs', {}).get('error', '')} {error.__cause__ or ''}"
+    phrases = ("resolve", "Name or service not known", "getaddrinfo", "nodename nor")
+    return any(phrase in message for phrase in phrases)
 
 
-def _no_permission(words: str, call: Call) -> str:
-    found = re.search(r"perform: ([\w-]+:\w+)", words)
+def _no_permission(message: str, call: Call) -> str:
+    found = re.search(r"perform: ([\w-]+:\w+)", message)
     action = found.group(1) if found else call.action
-    who = re.search(r"arn:[\w-]+:(?:sts|iam)::\S+", words)
+    who = re.search(r"arn:[\w-]+:(?:sts|iam)::\S+", message)
     whom = f" to {who.group(0)}" if who else ""
     role = policy_with(action, called=action == call.action)
-    cure = (
+    remedy = (
         f"`tidemill iam {role}` prints a policy that does"
         if role
         else "add it to the policy of these credentials"
     )
-    return f"AWS does not allow {action}{whom}: {cure}"
+    return f"AWS does not allow {action}{whom}: {remedy}"
 
 
 def _what_to_do(code: str) -> str:
@@ -246,6 +247,6 @@ def _what_to_do(code: str) -> str:
     return "Check the key, the session token and the profile: `aws sts get-caller-identity` must work"
 
 
-def _short(words: str) -> str:
-    """In one line, and without the encoded part, which says nothing to a reader."""
-    return " ".join(words.split("Encoded authorization failure message")[0].split())[:600].rstrip(" .")
+def _short(message: str) -> str:
+    """In one line, and without the encoded authorization message, which nobody can read."""
+    return " ".join(message.split("Encoded authorization failure message")[0].split())[:600].rstrip(" .")

@@ -28,7 +28,7 @@ MOST_ABOUT = 100  # objects of one event: AWS Health names a few, never thousand
 _ID = re.compile(r"^(cr|i)-[0-9a-f]{8,32}$")
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     DELIVERED = "block-delivered"
     EXPIRING = "block-expiring"
     INTERRUPTED = "block-interruption"
@@ -43,27 +43,27 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    kind: Kind
+    kind: EventKind
     about: tuple[str, ...] = ()  # cr-… and i-…: whom it concerns
     detail: str = ""  # AWS's own name for it, for the log
 
 
-class Unreadable(ValueError):
+class NotAnEvent(ValueError):
     """No event. The message says why, and never more than a little of what was sent."""
 
 
-_KINDS: Mapping[tuple[str, str], Kind] = {
-    ("aws.ec2", "Capacity Block Reservation Delivered"): Kind.DELIVERED,
-    ("aws.ec2", "Capacity Block Delivered"): Kind.DELIVERED,
-    ("aws.ec2", "Capacity Block Reservation Expiration Warning"): Kind.EXPIRING,
-    ("aws.ec2", "Capacity Block Expiration Warning"): Kind.EXPIRING,
-    ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"): Kind.INTERRUPTED,
-    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): Kind.SPOT,
-    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): Kind.REBALANCE,
-    ("aws.ec2", "EC2 Instance State-change Notification"): Kind.STATE,
-    ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): Kind.HOOK,
-    ("aws.autoscaling", "EC2 Instance-launch Lifecycle Action"): Kind.HOOK,
-    ("aws.health", "AWS Health Event"): Kind.HEALTH,
+_KINDS: Mapping[tuple[str, str], EventKind] = {
+    ("aws.ec2", "Capacity Block Reservation Delivered"): EventKind.DELIVERED,
+    ("aws.ec2", "Capacity Block Delivered"): EventKind.DELIVERED,
+    ("aws.ec2", "Capacity Block Reservation Expiration Warning"): EventKind.EXPIRING,
+    ("aws.ec2", "Capacity Block Expiration Warning"): EventKind.EXPIRING,
+    ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"): EventKind.INTERRUPTED,
+    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): EventKind.SPOT,
+    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): EventKind.REBALANCE,
+    ("aws.ec2", "EC2 Instance State-change Notification"): EventKind.STATE,
+    ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): EventKind.HOOK,
+    ("aws.autoscaling", "EC2 Instance-launch Lifecycle Action"): EventKind.HOOK,
+    ("aws.health", "AWS Health Event"): EventKind.HEALTH,
 }
 _NAMES_AN_OBJECT = ("capacity-reservation-id", "instance-id", "EC2InstanceId")
 
@@ -75,15 +75,15 @@ def read_event(body: str) -> Event:
     if isinstance(detail_type, str):
         detail = message.get("detail")
         if not isinstance(detail, dict):
-            raise Unreadable(f"{detail_type[:80]!r} has no detail")
-        kind = _KINDS.get((str(message.get("source", "")), detail_type), Kind.OTHER)
-        about = _about(detail) if kind is not Kind.OTHER else ()
+            raise NotAnEvent(f"{detail_type[:80]!r} has no detail")
+        kind = _KINDS.get((str(message.get("source", "")), detail_type), EventKind.OTHER)
+        about = _about(detail) if kind is not EventKind.OTHER else ()
         return Event(kind, about, detail_type[:80])
     if message.get("Event") == "autoscaling:TEST_NOTIFICATION":
-        return Event(Kind.TEST, detail="autoscaling:TEST_NOTIFICATION")
+        return Event(EventKind.TEST, detail="autoscaling:TEST_NOTIFICATION")
     if isinstance(message.get("LifecycleTransition"), str):
-        return Event(Kind.HOOK, _about(message), message["LifecycleTransition"][:80])
-    raise Unreadable("neither an EventBridge envelope nor an Auto Scaling notification")
+        return Event(EventKind.HOOK, _about(message), message["LifecycleTransition"][:80])
+    raise NotAnEvent("neither an EventBridge envelope nor an Auto Scaling notification")
 
 
 def _unwrapped(body: str) -> dict[str, Any]:
@@ -93,18 +93,18 @@ def _unwrapped(body: str) -> dict[str, Any]:
         if not isinstance(inner, str) or "detail-type" in message:
             return message
         body = inner
-    raise Unreadable(f"wrapped more than {MOST_WRAPPINGS} times")
+    raise NotAnEvent(f"wrapped more than {MOST_WRAPPINGS} times")
 
 
 def _parsed(body: str) -> dict[str, Any]:
     if len(body) > MOST_CHARACTERS:
-        raise Unreadable(f"{len(body):,} characters, more than SQS carries")
+        raise NotAnEvent(f"{len(body):,} characters, more than SQS carries")
     try:
         message = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"no JSON: {str(error)[:80]}") from None
+        raise NotAnEvent(f"no JSON: {str(error)[:80]}") from None
     if not isinstance(message, dict):
-        raise Unreadable(f"a {type(message).__name__}, not an object")
+        raise NotAnEvent(f"a {type(message).__name__}, not an object")
     return message
 
 
@@ -129,13 +129,13 @@ WAIT_S = 20  # SQS's longest: one call a third of a minute while nothing happens
 BATCH = 10  # SQS's most, for receiving and for deleting
 # A dead-letter queue is usually given a message after three to five tries; one more, and it is poison for good.
 READ_AT_MOST = 6
-_URGENT = (Kind.SPOT, Kind.INTERRUPTED, Kind.HOOK)
+_URGENT = (EventKind.SPOT, EventKind.INTERRUPTED, EventKind.HOOK)
 _STRANGERS_EVERY_S = 60.0
 _REMEMBERED = 10_000  # messages already complained of, so that each is logged once
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class PollResult:
     """What one look at the queue came to."""
 
     received: int = 0
@@ -160,7 +160,7 @@ class EventQueue:
         self._strangers_s = -_STRANGERS_EVERY_S
         self._complained: OrderedDict[str, None] = OrderedDict()
 
-    def poll(self, wait_s: int = WAIT_S) -> Polled:
+    def poll(self, wait_s: int = WAIT_S) -> PollResult:
         """One long poll. Raises what a read raises; messages that were not deleted come again."""
         answer = self._aws.read(
             "sqs", "ReceiveMessage", QueueUrl=self._url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=wait_s,
@@ -176,14 +176,14 @@ class EventQueue:
             if is_done and isinstance(message.get("ReceiptHandle"), str):
                 done.append(message["ReceiptHandle"])
         self._delete(done)
-        return Polled(len(messages), counts["woke"], counts["not-ours"], counts["unreadable"])
+        return PollResult(len(messages), counts["woke"], counts["not-ours"], counts["unreadable"])
 
     def _take(self, message: Mapping[str, Any]) -> tuple[str, bool]:
         """What it was, and whether it is done with."""
         body = message.get("Body")
         try:
             event = read_event(body if isinstance(body, str) else "")
-        except Unreadable as why:
+        except NotAnEvent as why:
             tries = _tries(message)
             self._complain(str(message.get("MessageId", ""))[:80], str(why), last=tries >= READ_AT_MOST)
             return "unreadable", tries >= READ_AT_MOST
@@ -193,7 +193,7 @@ class EventQueue:
         return "woke", True
 
     def _concerns_us(self, event: Event) -> bool:
-        if event.kind in (Kind.OTHER, Kind.TEST):
+        if event.kind in (EventKind.OTHER, EventKind.TEST):
             return False
         known = self._known()
         if any(one in known for one in event.about):

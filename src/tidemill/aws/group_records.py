@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidemill.aws.fields import Unreadable, id_of, inner, instant, records, tags, whole, word, words
+from tidemill.aws.fields import (
+    Unreadable,
+    id_of,
+    instant,
+    integer,
+    nested_record,
+    records,
+    string,
+    strings,
+    tags,
+)
 from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
 from tidemill.model.labels import Pairs
 from tidemill.ports.compute import Group, GroupShape, Hook, Member, Schedule, TemplateVersion
@@ -25,20 +35,20 @@ def read_group(
 ) -> Group:
     own = dict(tags(record))
     shape = GroupShape(
-        name=word(record, "AutoScalingGroupName"),
+        name=string(record, "AutoScalingGroupName"),
         template=_template(record),
         subnets=tuple(sorted(one for one in str(record.get("VPCZoneIdentifier") or "").split(",") if one)),
-        maximum=whole(record, "MaxSize"),
+        maximum=integer(record, "MaxSize"),
         tags=_propagated(record),
         hook=hook,
-        policies=words(record, "TerminationPolicies") or ("Default",),
-        suspended=tuple(sorted(word(one, "ProcessName") for one in records(record, "SuspendedProcesses"))),
+        policies=strings(record, "TerminationPolicies") or ("Default",),
+        suspended=tuple(sorted(string(one, "ProcessName") for one in records(record, "SuspendedProcesses"))),
     )
     history = list(history)
     return Group(
         shape=shape,
-        minimum=whole(record, "MinSize"),
-        desired=whole(record, "DesiredCapacity"),
+        minimum=integer(record, "MinSize"),
+        desired=integer(record, "DesiredCapacity"),
         schedules=tuple(schedules),
         members=tuple(_member(one, history) for one in records(record, "Instances")),
         node_group=own.get(EKS_GROUP, ""),
@@ -63,7 +73,7 @@ class HistoryNeeds:
 
 def history_needs(record: Mapping[str, Any]) -> HistoryNeeds:
     members = [_member(one, []) for one in records(record, "Instances")]
-    lacks = sum(member.counts for member in members) < whole(record, "DesiredCapacity")
+    lacks = sum(member.counts for member in members) < integer(record, "DesiredCapacity")
     return HistoryNeeds(lacks, tuple(one.instance_id for one in members if one.waits))
 
 
@@ -71,8 +81,8 @@ def read_schedule(record: Mapping[str, Any]) -> tuple[str, Schedule]:
     """The group's name, and the action. One that recurs is people's own, and shows its next time."""
     name = record.get("ScheduledActionName")
     if not isinstance(name, str) or not name:
-        raise Unreadable(f"ScheduledActionName is {name!r}")
-    return word(record, "AutoScalingGroupName"), Schedule(
+        raise Unreadable(f"field ScheduledActionName: expected a name, got {name!r}")
+    return string(record, "AutoScalingGroupName"), Schedule(
         name=name,
         at=instant(record, "StartTime"),
         desired=_size(record, "DesiredCapacity"),
@@ -88,8 +98,8 @@ def read_hook(record: Mapping[str, Any]) -> Hook | None:
         return None
     result = record.get("DefaultResult")
     if result not in ("CONTINUE", "ABANDON"):
-        raise Unreadable(f"DefaultResult is {result!r}")
-    return Hook(word(record, "LifecycleHookName"), whole(record, "HeartbeatTimeout"), result)
+        raise Unreadable(f"field DefaultResult: expected CONTINUE or ABANDON, got {result!r}")
+    return Hook(string(record, "LifecycleHookName"), integer(record, "HeartbeatTimeout"), result)
 
 
 def launch_error(history: Iterable[Mapping[str, Any]]) -> str | None:
@@ -106,7 +116,7 @@ def launch_error(history: Iterable[Mapping[str, Any]]) -> str | None:
 
 def _member(record: Mapping[str, Any], history: list[Mapping[str, Any]]) -> Member:
     id_ = id_of(record, "InstanceId", "i-")
-    state = word(record, "LifecycleState")
+    state = string(record, "LifecycleState")
     since = _waits_since(id_, history) if state == "Terminating:Wait" else None
     return Member(id_, state, since, healthy=record.get("HealthStatus") != "Unhealthy")
 
@@ -122,11 +132,13 @@ def _waits_since(instance_id: str, history: list[Mapping[str, Any]]) -> datetime
 
 def _template(record: Mapping[str, Any]) -> TemplateVersion:
     """Version 0: not pinned to a number, or not made from a template. Ours always are."""
-    given = inner(record, "LaunchTemplate")
+    given = nested_record(record, "LaunchTemplate")
     if not given:
         return TemplateVersion("", "", 0)
     return TemplateVersion(
-        word(given, "LaunchTemplateId"), word(given, "LaunchTemplateName"), version_of(given.get("Version"))
+        string(given, "LaunchTemplateId"),
+        string(given, "LaunchTemplateName"),
+        version_of(given.get("Version")),
     )
 
 
@@ -142,7 +154,7 @@ def _propagated(record: Mapping[str, Any]) -> Pairs:
 
 
 def _size(record: Mapping[str, Any], key: str) -> int | None:
-    return None if record.get(key) is None else whole(record, key)
+    return None if record.get(key) is None else integer(record, key)
 
 
 def group_request(shape: GroupShape) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from tidemill.aws.errors import CallKind
-from tidemill.aws.fields import Reader, Unreadable, listed, tags, word
+from tidemill.aws.fields import Reader, Unreadable, listed, string, tags
 from tidemill.aws.group_records import (
     EKS_GROUP,
     HistoryNeeds,
@@ -225,7 +225,7 @@ class AwsGroups:
 def _questions(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, HistoryNeeds]:
     """What must be asked about a group before it is read. Raises Unreadable."""
     tags(record)
-    return record, word(record, "AutoScalingGroupName"), history_needs(record)
+    return record, string(record, "AutoScalingGroupName"), history_needs(record)
 
 
 def _is_older(one: Mapping[str, Any], newest: Mapping[str, Any], by: timedelta) -> bool:
@@ -235,6 +235,6 @@ def _is_older(one: Mapping[str, Any], newest: Mapping[str, Any], by: timedelta) 
 
 def _text(record: Mapping[str, Any], key: str) -> str:
     try:
-        return word(record, key)
+        return string(record, key)
     except Unreadable as why:
         raise Retryable(f"Auto Scaling answered with something that makes no sense: {why}") from why

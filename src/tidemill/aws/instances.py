@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from tidemill.aws.fields import Unreadable, id_of, instant, tags, word
+from tidemill.aws.fields import Unreadable, id_of, instant, string, tags
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.reasons import InstanceEndKind
@@ -48,8 +48,8 @@ def read_instance(record: Mapping[str, Any]) -> Instance:
     own = dict(tags(record))
     return Instance(
         id=id_of(record, "InstanceId", "i-"),
-        instance_type=word(record, "InstanceType"),
-        zone=word(_inner(record, "Placement"), "AvailabilityZone"),
+        instance_type=string(record, "InstanceType"),
+        zone=string(_inner(record, "Placement"), "AvailabilityZone"),
         source=_source(record),
         state=_state(record),
         launched_at=instant(record, "LaunchTime"),
@@ -93,7 +93,7 @@ def event_ending(record: Mapping[str, Any]) -> Ending | None:
     """The earliest end that a status record announces; None: none. Raises Unreadable."""
     events = record.get("Events") or []
     if not isinstance(events, list):
-        raise Unreadable(f"Events is {events!r}")
+        raise Unreadable(f"field Events: expected a list, got {events!r}")
     ends = [end for event in events if (end := _event(event)) is not None]
     if not ends:
         return None
@@ -112,19 +112,19 @@ def spot_ending(record: Mapping[str, Any]) -> Ending | None:
 
 def _event(event: Any) -> tuple[datetime, InstanceEndKind] | None:
     if not isinstance(event, Mapping):
-        raise Unreadable(f"an event is {event!r}")
+        raise Unreadable(f"field Events: expected a record, got {event!r}")
     code, words = event.get("Code"), str(event.get("Description") or "")
     if code in _OTHER_EVENTS or words.startswith(_OVER):
         return None
     if code not in ENDING_EVENTS:
-        raise Unreadable(f"an event's Code is {code!r}")
+        raise Unreadable(f"field Events.Code: expected a known code, got {code!r}")
     return instant(event, "NotBefore"), ENDING_EVENTS[str(code)]
 
 
 def _state(record: Mapping[str, Any]) -> InstanceState:
     name = _inner(record, "State").get("Name")
     if not isinstance(name, str) or name not in _STATES:
-        raise Unreadable(f"State is {name!r}")
+        raise Unreadable(f"field State: expected a known state, got {name!r}")
     return _STATES[name]
 
 
@@ -135,7 +135,7 @@ def _source(record: Mapping[str, Any]) -> Source:
     if lifecycle == "spot":
         return Source(SourceKind.SPOT)
     if lifecycle is not None and lifecycle not in _PAID_BY_THE_HOUR:
-        raise Unreadable(f"InstanceLifecycle is {lifecycle!r}")
+        raise Unreadable(f"field InstanceLifecycle: expected a known lifecycle, got {lifecycle!r}")
     if reserved is not None:
         return Source(SourceKind.ODCR, id_of(record, "CapacityReservationId", "cr-"))
     return Source(SourceKind.ON_DEMAND)
@@ -144,5 +144,5 @@ def _source(record: Mapping[str, Any]) -> Source:
 def _inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = record.get(key)
     if not isinstance(value, Mapping):
-        raise Unreadable(f"{key} is {value!r}")
+        raise Unreadable(f"field {key}: expected a record, got {value!r}")
     return value

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 from tidemill.aws.errors import CallKind
-from tidemill.aws.fields import Unreadable, inner, pairs, records, tags, whole, word, words
+from tidemill.aws.fields import Unreadable, integer, nested_record, pairs, records, string, strings, tags
 from tidemill.aws.group_records import EKS_GROUP, version_of
 from tidemill.aws.groups import AwsGroups
 from tidemill.aws.session import MOST_PAGES, Aws
@@ -97,7 +97,7 @@ class AwsNodeGroups(AwsGroups):
                 "UpdateNodegroupVersion", **self._named(shape.name), launchTemplate=_launch_template(shape)
             )
         if set(shape.tags) - set(has.tags):
-            self._eks("TagResource", resourceArn=word(record, "nodegroupArn"), tags=dict(shape.tags))
+            self._eks("TagResource", resourceArn=string(record, "nodegroupArn"), tags=dict(shape.tags))
 
     def _request(self, shape: NodeGroupShape) -> dict[str, Any]:
         given: dict[str, Any] = {
@@ -129,7 +129,7 @@ class AwsNodeGroups(AwsGroups):
                 _SERVICE, "ListNodegroups", clusterName=self._cluster, maxResults=100, **more
             )
             try:
-                yield from words(answer, "nodegroups")
+                yield from strings(answer, "nodegroups")
             except Unreadable as why:
                 raise Retryable(f"ListNodegroups: AWS's list makes no sense: {why}") from why
             token = answer.get("nextToken") or None
@@ -186,36 +186,36 @@ class AwsNodeGroups(AwsGroups):
 
 def read_node_group(record: Mapping[str, Any]) -> NodeGroup:
     """Raises Unreadable."""
-    kind, status = record.get("capacityType"), word(record, "status")
+    kind, status = record.get("capacityType"), string(record, "status")
     if kind not in _CAPACITY_TYPES:
-        raise Unreadable(f"capacityType is {kind!r}")
-    sizes, template = inner(record, "scalingConfig"), inner(record, "launchTemplate")
-    ami_type, repair = record.get("amiType"), inner(record, "nodeRepairConfig").get("enabled", False)
+        raise Unreadable(f"field capacityType: expected a known capacity type, got {kind!r}")
+    sizes, template = nested_record(record, "scalingConfig"), nested_record(record, "launchTemplate")
+    ami_type, repair = record.get("amiType"), nested_record(record, "nodeRepairConfig").get("enabled", False)
     if not isinstance(repair, bool):
-        raise Unreadable(f"nodeRepairConfig is {repair!r}")
+        raise Unreadable(f"field nodeRepairConfig: expected true or false, got {repair!r}")
     shape = NodeGroupShape(
-        name=word(record, "nodegroupName"),
+        name=string(record, "nodegroupName"),
         capacity_type=cast(CapacityType, kind),
         template=TemplateVersion(
-            word(template, "id"), word(template, "name"), version_of(template.get("version"))
+            string(template, "id"), string(template, "name"), version_of(template.get("version"))
         ),
-        subnets=words(record, "subnets"),
+        subnets=strings(record, "subnets"),
         role=str(record.get("nodeRole") or ""),
-        maximum=whole(sizes, "maxSize"),
-        instance_types=words(record, "instanceTypes"),
-        ami_type="" if ami_type in (None, "CUSTOM") else word(record, "amiType"),
+        maximum=integer(sizes, "maxSize"),
+        instance_types=strings(record, "instanceTypes"),
+        ami_type="" if ami_type in (None, "CUSTOM") else string(record, "amiType"),
         labels=pairs(record, "labels"),
         taints=tuple(_taint(one) for one in records(record, "taints")),
         tags=pairs(record, "tags"),
         repair=repair,
     )
-    groups = records(inner(record, "resources"), "autoScalingGroups")
-    behind = next((word(group, "name") for group in groups), "")
-    return NodeGroup(shape, status, whole(sizes, "desiredSize"), behind, _issues(record))
+    groups = records(nested_record(record, "resources"), "autoScalingGroups")
+    behind = next((string(group, "name") for group in groups), "")
+    return NodeGroup(shape, status, integer(sizes, "desiredSize"), behind, _issues(record))
 
 
 def _issues(record: Mapping[str, Any]) -> tuple[HealthIssue, ...]:
-    found = records(inner(record, "health"), "issues")
+    found = records(nested_record(record, "health"), "issues")
     return tuple(HealthIssue(str(one.get("code")), str(one.get("message"))) for one in found)
 
 
@@ -248,5 +248,5 @@ def _taints(taints: tuple[tuple[str, str, str], ...]) -> list[dict[str, str]]:
 def _taint(record: Mapping[str, Any]) -> tuple[str, str, str]:
     effect, value = record.get("effect"), record.get("value") or ""
     if not isinstance(effect, str) or effect not in _WORDS or not isinstance(value, str):
-        raise Unreadable(f"a taint is {record!r}")
-    return word(record, "key"), value, _WORDS[effect]
+        raise Unreadable(f"field taints: expected key, value and effect, got {record!r}")
+    return string(record, "key"), value, _WORDS[effect]

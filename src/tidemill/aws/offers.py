@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.aws.fields import Unreadable, fee_usd, id_of, instant, whole, word
+from tidemill.aws.fields import Unreadable, fee_usd, id_of, instant, integer, string
 from tidemill.catalog import Catalog
 from tidemill.model.ec2_facts import (
     MAX_INSTANCES_PER_BLOCK,
@@ -59,8 +59,8 @@ def read_offer(record: Mapping[str, Any]) -> Offer:
     """Raises Unreadable."""
     return Offer(
         id=id_of(record, "CapacityBlockOfferingId", "cb-"),
-        instance_type=word(record, "InstanceType"),
-        zone=word(record, "AvailabilityZone"),
+        instance_type=string(record, "InstanceType"),
+        zone=string(record, "AvailabilityZone"),
         count=_count(record),
         **_window(record, "StartDate", "EndDate"),
         fee_usd=fee_usd(record),
@@ -71,15 +71,15 @@ def read_offer(record: Mapping[str, Any]) -> Offer:
 def _count(record: Mapping[str, Any]) -> int:
     """EC2 may tell an UltraServer's instances only by its type."""
     if record.get("InstanceCount") is None and record.get("UltraserverType"):
-        kind = word(record, "UltraserverType")
+        kind = string(record, "UltraserverType")
         size = next((size for suffix, size in ULTRASERVER_SIZES.items() if kind.endswith(suffix)), 0)
-        return size * blocks_of(record) or whole(record, "InstanceCount", least=1)
-    return whole(record, "InstanceCount", least=1)
+        return size * blocks_of(record) or integer(record, "InstanceCount", least=1)
+    return integer(record, "InstanceCount", least=1)
 
 
 def blocks_of(record: Mapping[str, Any]) -> int:
     """How many blocks its purchase makes: one, or one per UltraServer."""
-    return whole(record, "UltraserverCount", least=1) if record.get("UltraserverType") else 1
+    return integer(record, "UltraserverCount", least=1) if record.get("UltraserverType") else 1
 
 
 def read_extension_offer(record: Mapping[str, Any], reservation_id: str) -> ExtensionOffer:
@@ -96,7 +96,7 @@ def read_extension(record: Mapping[str, Any]) -> Extension:
     """Raises Unreadable: also for a status nobody knows, since neither "paid" nor "not paid" may be guessed."""
     status = record.get("CapacityBlockExtensionStatus")
     if not isinstance(status, str) or status not in _STATUSES:
-        raise Unreadable(f"CapacityBlockExtensionStatus is {status!r}")
+        raise Unreadable(f"field CapacityBlockExtensionStatus: expected a known status, got {status!r}")
     return Extension(
         offer_id=id_of(record, "CapacityBlockExtensionOfferingId", "cbe-"),
         reservation_id=id_of(record, "CapacityReservationId", "cr-"),
@@ -110,5 +110,5 @@ def read_extension(record: Mapping[str, Any]) -> Extension:
 def _window(record: Mapping[str, Any], start_key: str, end_key: str) -> dict[str, datetime]:
     start, end = instant(record, start_key), instant(record, end_key)
     if end <= start:
-        raise Unreadable(f"{end_key} is {end:%Y-%m-%d %H:%M}, not after {start_key}")
+        raise Unreadable(f"field {end_key}: expected a time after {start_key}, got {end:%Y-%m-%d %H:%M}")
     return {"start": start, "end": end}

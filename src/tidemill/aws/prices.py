@@ -54,7 +54,7 @@ def price(record: Mapping[str, Any]) -> tuple[str, float, date]:
     """Type, dollars an hour, and when the list was published. Raises Unreadable."""
     name = _at(record, "product", "attributes").get("instanceType")
     if not isinstance(name, str):
-        raise Unreadable(f"instanceType is {name!r}")
+        raise Unreadable(f"field instanceType: expected a name, got {name!r}")
     amounts = [
         _usd_h(dimension)
         for term in _at(record, "terms", "OnDemand").values()
@@ -80,9 +80,9 @@ def _usd_h(dimension: Any) -> float:
     try:
         amount = Decimal(str(written))
     except InvalidOperation:
-        raise Unreadable(f"USD is {written!r}") from None
+        raise Unreadable(f"field USD: expected a number, got {written!r}") from None
     if unit != "Hrs" or not amount.is_finite() or not 0 < amount < 100_000:
-        raise Unreadable(f"the price is {written!r} per {unit!r}")
+        raise Unreadable(f"expected a price per hour, got {written!r} per {unit!r}")
     return float(amount)
 
 
@@ -91,12 +91,12 @@ def _published(record: Mapping[str, Any]) -> date:
     try:
         return datetime.fromisoformat(str(written)).date()
     except ValueError:
-        raise Unreadable(f"publicationDate is {written!r}") from None
+        raise Unreadable(f"field publicationDate: expected a date, got {written!r}") from None
 
 
 def _at(record: Any, *keys: str) -> Mapping[str, Any]:
     for key in keys:
         record = record.get(key) if isinstance(record, Mapping) else None
     if not isinstance(record, Mapping):
-        raise Unreadable(f"{'.'.join(keys) or 'a price'} is {record!r}")
+        raise Unreadable(f"field {'.'.join(keys) or 'price'}: expected a record, got {record!r}")
     return record

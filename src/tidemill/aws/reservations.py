@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from tidemill.aws.fields import Unreadable, id_of, instant, tags, whole, word
+from tidemill.aws.fields import Unreadable, id_of, instant, integer, string, tags
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import NOT_STARTED_STATES, OVER_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.labels import Pairs
@@ -45,15 +45,15 @@ def read_reservation(record: Mapping[str, Any], catalog: Catalog, say: Say) -> R
     id_ = id_of(record, "CapacityReservationId", "cr-")
     kind = _kind(record)
     state = _state(record, id_, say)
-    instance_type, own = word(record, "InstanceType"), tags(record)
+    instance_type, own = string(record, "InstanceType"), tags(record)
     tag = dict(own)
-    total = whole(record, "TotalInstanceCount")
+    total = integer(record, "TotalInstanceCount")
     known = catalog.types.get(instance_type)
     return Reservation(
         id=id_,
         kind=kind,
         instance_type=instance_type,
-        zone=word(record, "AvailabilityZone"),
+        zone=string(record, "AvailabilityZone"),
         count=max(total, _number(tag.get(_COUNT_TO_COME, ""))) if state in NOT_STARTED_STATES else total,
         available=_available(record, state, id_, say),
         state=state,
@@ -96,7 +96,7 @@ def _kind(record: Mapping[str, Any]) -> Literal[SourceKind.BLOCK, SourceKind.ODC
     """EC2 leaves the type out of some records of ordinary reservations."""
     written = record.get("ReservationType") or "default"
     if not isinstance(written, str) or written not in _KINDS:
-        raise Unreadable(f"ReservationType is {written!r}")
+        raise Unreadable(f"field ReservationType: expected a known type, got {written!r}")
     return _KINDS[written]
 
 
@@ -116,7 +116,7 @@ def _available(record: Mapping[str, Any], state: ReservationState, id_: str, say
             f"{id_} is for {record.get('InstancePlatform')!r}: nothing is launched there, our nodes are {_PLATFORM}"
         )
         return 0
-    return min(whole(record, "AvailableInstanceCount"), whole(record, "TotalInstanceCount"))
+    return min(integer(record, "AvailableInstanceCount"), integer(record, "TotalInstanceCount"))
 
 
 def _end(record: Mapping[str, Any], kind: SourceKind) -> datetime | None:

@@ -97,27 +97,27 @@ class Aws:
     """One account in one region. May be used from several threads."""
 
     def __init__(
-        self, region: str, *, profile: str = "", role_arn: str = "", buckets: RateLimits | None = None
+        self, region: str, *, profile: str = "", role_arn: str = "", rate_limits: RateLimits | None = None
     ) -> None:
         self.region = region
-        self.buckets = buckets or RateLimits()
+        self.rate_limits = rate_limits or RateLimits()
         self._profile, self._role_arn = profile, role_arn
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[str, Any] = {}
         self.called: set[str] = set()  # every action that was, as a policy spells it
 
-    def call(self, service: str, operation: str, nature: CallKind, **given: Any) -> dict[str, Any]:
+    def call(self, service: str, operation: str, kind: CallKind, **given: Any) -> dict[str, Any]:
         """One call, e.g. `call("ec2", "RunInstances", Nature.LAUNCH, …)`, with its failure in our words."""
-        about = Call(service, operation, nature, self.region)
+        about = Call(service, operation, kind, self.region)
         try:
             # A launch that is repeated by the SDK and refused then may have launched the first time: whoever wrote its
             # intent repeats it, with the same token.
-            once = nature in (CallKind.PURCHASE, CallKind.LAUNCH, CallKind.ONCE)
+            once = kind in (CallKind.PURCHASE, CallKind.LAUNCH, CallKind.ONCE)
             held = closing(self._trying_once(service)) if once else nullcontext(self._client(service))
             with held as client:
                 method = getattr(client, _snake(operation))
-                self.buckets.take(operation)
+                self.rate_limits.take(operation)
                 self.called.add(about.action)
                 return _from_aws(method(**given), about)
         except TidemillError:
@@ -129,13 +129,13 @@ class Aws:
         return self.call(service, operation, CallKind.READ, **given)
 
     def pages(
-        self, service: str, operation: str, key: str, *, nature: CallKind = CallKind.READ, **given: Any
+        self, service: str, operation: str, key: str, *, kind: CallKind = CallKind.READ, **given: Any
     ) -> Iterator[Any]:
         """The records under `key` of every page. What is not a list of records is nobody's list."""
         token: str | None = None
         for _ in range(MOST_PAGES):
             more = {"NextToken": token} if token else {}
-            answer = self.call(service, operation, nature, **given, **more)
+            answer = self.call(service, operation, kind, **given, **more)
             records = answer.get(key) or ()
             if not isinstance(records, list | tuple):
                 raise Retryable(f"{operation}: AWS answered with something that is not a list of {key}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tidemill.aws.fields import Reader, Unreadable, part, parts, whole, word
+from tidemill.aws.fields import Reader, Unreadable, integer, optional_record, optional_records, string
 from tidemill.aws.session import Aws
 from tidemill.catalog.refreshed import TypeFacts
 from tidemill.spec import names
@@ -41,13 +41,13 @@ def read_type(record: Mapping[str, Any]) -> TypeFacts:
     network = _inner(record, "NetworkInfo")
     try:
         return TypeFacts(
-            name=word(record, "InstanceType"),
+            name=string(record, "InstanceType"),
             arch=_arch(record),  # type: ignore[arg-type]  # checked by the model
-            hypervisor=word(record, "Hypervisor"),
-            vcpus=whole(_inner(record, "VCpuInfo"), "DefaultVCpus"),
-            memory_mib=whole(_inner(record, "MemoryInfo"), "SizeInMiB"),
+            hypervisor=string(record, "Hypervisor"),
+            vcpus=integer(_inner(record, "VCpuInfo"), "DefaultVCpus"),
+            memory_mib=integer(_inner(record, "MemoryInfo"), "SizeInMiB"),
             accelerator=_accelerator(record),  # type: ignore[arg-type]
-            efa=whole(_inner(network, "EfaInfo"), "MaximumEfaInterfaces") if network.get("EfaInfo") else 0,
+            efa=integer(_inner(network, "EfaInfo"), "MaximumEfaInterfaces") if network.get("EfaInfo") else 0,
             nvme_gb=_nvme_gb(record),
             max_pods=_max_pods(network),
             block=_BLOCK in _words(record, "SupportedUsageClasses"),
@@ -59,24 +59,24 @@ def read_type(record: Mapping[str, Any]) -> TypeFacts:
 
 def _devices(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Of the kinds we know; no type has two kinds."""
-    gpus = parts(part(record, "GpuInfo"), "Gpus")
-    neuron = parts(part(record, "NeuronInfo"), "NeuronDevices")
+    gpus = optional_records(optional_record(record, "GpuInfo"), "Gpus")
+    neuron = optional_records(optional_record(record, "NeuronInfo"), "NeuronDevices")
     return [one for one in gpus if one.get("Manufacturer") == "NVIDIA"] or neuron
 
 
 def _accelerator(record: Mapping[str, Any]) -> dict[str, Any]:
     devices = _devices(record)
     if len(devices) != 1:
-        raise Unreadable(f"it has {len(devices)} kinds of accelerators")
+        raise Unreadable(f"expected one kind of accelerators, got {len(devices)}")
     (device,) = devices
     model = device.get("Name")
     if not isinstance(model, str):
-        raise Unreadable(f"Name is {model!r}")
+        raise Unreadable(f"field Name: expected a name, got {model!r}")
     return {
         "resource": names.NVIDIA_GPU if "Manufacturer" in device else names.NEURON,
         "model": model,
-        "count": whole(device, "Count", least=1),
-        "memory_mib": whole(_inner(device, "MemoryInfo"), "SizeInMiB", least=1),
+        "count": integer(device, "Count", least=1),
+        "memory_mib": integer(_inner(device, "MemoryInfo"), "SizeInMiB", least=1),
     }
 
 
@@ -84,22 +84,22 @@ def _arch(record: Mapping[str, Any]) -> str:
     listed = _words(_inner(record, "ProcessorInfo"), "SupportedArchitectures")
     known = [_ARCHITECTURES[one] for one in listed if one in _ARCHITECTURES]
     if len(known) != 1:
-        raise Unreadable(f"SupportedArchitectures is {listed!r}")
+        raise Unreadable(f"field SupportedArchitectures: expected one known architecture, got {listed!r}")
     return known[0]
 
 
 def _nvme_gb(record: Mapping[str, Any]) -> int:
     storage = record.get("InstanceStorageInfo")
-    return whole(_inner(record, "InstanceStorageInfo"), "TotalSizeInGB") if storage else 0
+    return integer(_inner(record, "InstanceStorageInfo"), "TotalSizeInGB") if storage else 0
 
 
 def _max_pods(network: Mapping[str, Any]) -> int:
     """The VPC CNI's limit: it puts pods on the interfaces of the default network card, all addresses but the first."""
     default = network.get("DefaultNetworkCardIndex") or 0
-    for card in parts(network, "NetworkCards"):
+    for card in optional_records(network, "NetworkCards"):
         if card.get("NetworkCardIndex") == default:
-            each = whole(network, "Ipv4AddressesPerInterface", least=1)
-            return whole(card, "MaximumNetworkInterfaces", least=1) * (each - 1) + 2
+            each = integer(network, "Ipv4AddressesPerInterface", least=1)
+            return integer(card, "MaximumNetworkInterfaces", least=1) * (each - 1) + 2
     raise Unreadable(f"there is no network card {default}")
 
 
@@ -111,5 +111,5 @@ def _words(record: Mapping[str, Any], key: str) -> list[str]:
 def _inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = record.get(key)
     if not isinstance(value, Mapping):
-        raise Unreadable(f"{key} is {value!r}")
+        raise Unreadable(f"field {key}: expected a record, got {value!r}")
     return value

@@ -310,7 +310,7 @@ def subnets_are_outside_the_zone(account: AccountView) -> Iterator[Trap]:
 
 def groups_launch_beside_the_block(account: AccountView) -> Iterator[Trap]:
     for group, block in account.groups_with_reservations():
-        beside = group.target.beside
+        beside = group.target.fallback
         if not beside and block.kind is SourceKind.BLOCK and "capacity-block" not in group.target.markets:
             beside = (
                 "its launch template has the block, but not InstanceMarketOptions.MarketType capacity-block"

@@ -41,7 +41,7 @@ class GroupTarget:
     reservations: tuple[str, ...]  # cr-…, or the ARN of a group of reservations
     markets: tuple[str, ...] = ()  # EC2's market types: capacity-block, spot; empty: on demand
     instance_types: tuple[str, ...] = ()
-    beside: str = ""  # how it may launch outside its reservations; empty: it cannot
+    fallback: str = ""  # how it may launch outside its reservations; empty: it cannot
 
 
 @dataclass(frozen=True, slots=True)
