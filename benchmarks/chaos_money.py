@@ -24,7 +24,7 @@ from benchmarks.chaos.simulate import LedgerAccess, NeverIdle, Run, in_memory, s
 from tidemill.ports import Clock
 from tidemill.spec.platform import Platform
 from tidemill.store.database import sqlite
-from tidemill.store.deployment_guard import LedgerOwner
+from tidemill.store.ledger_owner import LedgerOwner
 from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
 

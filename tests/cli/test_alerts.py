@@ -30,7 +30,7 @@ from tidemill.model.alerts import AlertKind
 from tidemill.notify.delivery import TargetDelivery
 from tidemill.notify.targets import sender, senders
 from tidemill.spec.platform import Notification
-from tidemill.store.deployment_guard import LedgerOwner
+from tidemill.store.ledger_owner import LedgerOwner
 from tidemill.store.open_ledger import WallClock
 
 PLATFORM = """
@@ -72,7 +72,7 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def address(url: str, opened: Opener, clock: Hands) -> str:
     """One alert that was sent and is over, one that is refused, and one that merely happened."""
-    book = opened(url, whose=OURS).alerts
+    book = opened(url, owner=OURS).alerts
     book.raise_alert(GONE, clock.now(), ["ops"])
     found = book.claim("ops", clock.now(), clock.now())
     assert found is not None
@@ -158,7 +158,7 @@ def test_a_target_that_is_not_there_is_the_users_mistake(document: str, capsys: 
 def test_a_silent_engine_is_told_once_and_the_exit_code_says_it(
     document: str, url: str, opened: Opener, receiver: Receiver, capsys: Captured
 ):
-    opened(url, whose=OURS).alerts.beat(WallClock().now() - timedelta(hours=2))
+    opened(url, owner=OURS).alerts.beat(WallClock().now() - timedelta(hours=2))
     for _ in range(2):
         assert main(["watchdog", document, "--ledger", url]) == 1
     assert "ago: too long" in capsys.readouterr().out
@@ -170,7 +170,7 @@ def test_a_silent_engine_is_told_once_and_the_exit_code_says_it(
 def test_an_engine_that_is_there_ends_the_alert(
     document: str, url: str, opened: Opener, receiver: Receiver, capsys: Captured
 ):
-    book = opened(url, whose=OURS).alerts
+    book = opened(url, owner=OURS).alerts
     book.beat(WallClock().now() - timedelta(hours=2))
     main(["watchdog", document, "--ledger", url])
     book.beat(WallClock().now())
@@ -182,7 +182,7 @@ def test_an_engine_that_is_there_ends_the_alert(
 def test_an_engine_never_heard_of_is_no_success(
     document: str, url: str, opened: Opener, receiver: Receiver, capsys: Captured
 ):
-    opened(url, whose=OURS)
+    opened(url, owner=OURS)
     assert main(["watchdog", document, "--ledger", url]) == 1
     assert "there is no heartbeat of the engine in this ledger yet" in capsys.readouterr().out
     assert receiver.got == []
@@ -199,7 +199,7 @@ def test_a_ledger_that_is_not_there_is_a_mistake_and_is_not_made(
 
 
 def test_it_goes_on_until_it_is_stopped(document: str, url: str, opened: Opener):
-    opened(url, whose=OURS).alerts.beat(WallClock().now())
+    opened(url, owner=OURS).alerts.beat(WallClock().now())
     command = [sys.executable, "-m", "tidemill", "watchdog", document, "--ledger", url, "--every", "1s"]
     running = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": "src"}
@@ -215,7 +215,7 @@ def test_two_senders_on_one_ledger_send_a_word_once(
     document: str, url: str, opened: Opener, receiver: Receiver
 ):
     platform = load_spec([document])[0].platform
-    books = [opened(url, whose=OURS).alerts for _ in range(2)]
+    books = [opened(url, owner=OURS).alerts for _ in range(2)]
     for place in range(20):
         books[0].raise_alert(replace(GONE, key=f"k{place}"), WallClock().now(), ["ops"])
     postmen = [TargetDelivery("ops", senders(platform)["ops"], platform, book, WallClock()) for book in books]

@@ -16,7 +16,7 @@ from tidemill.decide.purchasing.purchase_intents import intent_id
 from tidemill.engine.loop import Engine
 from tidemill.model.plan import ProposePurchase, SubmitPurchase
 from tidemill.sim.cloud.account import SimAccount
-from tidemill.store.deployment_guard import LedgerOwner
+from tidemill.store.ledger_owner import LedgerOwner
 from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
 

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.ports import Hands
 from tests.store.postgres import HOW_TO_GET_IT, Server, programs
 from tidemill.ports import Ledger
-from tidemill.store.deployment_guard import LedgerOwner
+from tidemill.store.ledger_owner import LedgerOwner
 from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
 
@@ -64,8 +64,8 @@ class Opener:
         self._clock = clock
         self._opened: list[SqlLedger] = []
 
-    def __call__(self, url: str, *, whose: LedgerOwner = OURS, writer: str = "tidemill-engine") -> SqlLedger:
-        self._opened.append(open_durable(url, whose, clock=self._clock, writer=writer))
+    def __call__(self, url: str, *, owner: LedgerOwner = OURS, writer: str = "tidemill-engine") -> SqlLedger:
+        self._opened.append(open_durable(url, owner, clock=self._clock, writer=writer))
         return self._opened[-1]
 
     def close(self) -> None:

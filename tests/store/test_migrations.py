@@ -50,8 +50,8 @@ def test_a_ledger_of_the_first_version_is_brought_up_to_date(url: str, opened: O
     said = {"approval_round": 0, "envelope": document(bought.envelope), "purchase_id": bought.id}
     with database.write() as connection:
         assert not inspect(connection).has_table("cost_lines")
-        whose = {"id": 1, "created_at": NOW, "epoch": 3, **document(OURS)}
-        connection.execute(insert(schema.ledger).values(**whose))
+        owner = {"id": 1, "created_at": NOW, "epoch": 3, **document(OURS)}
+        connection.execute(insert(schema.ledger).values(**owner))
         connection.execute(insert(schema.launches).values(**launch_row(launch_intent())))
         row = {name: one for name, one in purchase_row(bought).items() if name not in LATER}
         connection.execute(insert(schema.purchases).values(**row, approval_round=0))
@@ -63,7 +63,7 @@ def test_a_ledger_of_the_first_version_is_brought_up_to_date(url: str, opened: O
     ledger = opened(url)
     assert ledger.purchases() == (bought,)
     assert ledger.launches() == (launch_intent(),)
-    assert ledger.whose() == OURS
+    assert ledger.owner() == OURS
     ledger.meter(CostLine("i-1", "g6", SourceKind.ON_DEMAND, 2.0, NOW))
     assert ledger.spending(NOW).fees_usd == 25_000
 

@@ -18,7 +18,7 @@ from tests.store.probes import inside
 from tidemill.model.errors import Refused, Retryable, SpecError
 from tidemill.spec.platform import Platform
 from tidemill.store import database
-from tidemill.store.deployment_guard import LedgerOwner
+from tidemill.store.ledger_owner import LedgerOwner
 from tidemill.store.memory import MemoryLedger
 from tidemill.store.open_ledger import open_ledger, read_ledger
 from tidemill.store.sql import SqlLedger
@@ -93,17 +93,17 @@ def test_somebody_elses_ledger_is_refused(
     ledger = opened(url)
     trail = ledger.audit()
     with pytest.raises(Refused, match=f"belongs to {request.node.callspec.id.rsplit('-', 1)[-1]}"):
-        opened(url, whose=other)
-    assert ledger.whose() == OURS
+        opened(url, owner=other)
+    assert ledger.owner() == OURS
     assert ledger.audit() == trail
 
 
 def test_what_was_not_known_at_first_is_learned_and_then_holds(url: str, opened: Opener):
-    opened(url, whose=LedgerOwner(OURS.deployment))
+    opened(url, owner=LedgerOwner(OURS.deployment))
     ledger = opened(url)
-    assert ledger.whose() == OURS
-    opened(url, whose=LedgerOwner(OURS.deployment))
-    assert ledger.whose() == OURS
+    assert ledger.owner() == OURS
+    opened(url, owner=LedgerOwner(OURS.deployment))
+    assert ledger.owner() == OURS
 
 
 def test_a_platform_says_whose_its_ledger_is():
@@ -160,7 +160,7 @@ def test_no_database_is_imported_before_one_is_opened():
 def test_looking_in_changes_nothing(url: str, opened: Opener):
     opened(url).propose(intent())
     looked = read_ledger(url)
-    assert looked.whose() == OURS
+    assert looked.owner() == OURS
     assert looked.purchases() == (intent(),)
     with pytest.raises((Refused, Retryable)):
         looked.propose(intent(id="tp-2"))

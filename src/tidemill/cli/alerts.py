@@ -214,7 +214,7 @@ def watchdog(
     from tidemill.cli.loading import load_spec
     from tidemill.notify.targets import senders
     from tidemill.notify.watchdog import Watchdog
-    from tidemill.store.deployment_guard import LedgerOwner
+    from tidemill.store.ledger_owner import LedgerOwner
     from tidemill.store.memory_alerts import MemoryAlerts
     from tidemill.store.open_ledger import WallClock, open_durable
 

@@ -29,7 +29,7 @@ def costs(address: str, as_json: bool) -> None:
 
     ledger, now = read_ledger(address), WallClock().now()
     try:
-        catalog = catalog_of(ledger.whose().region)
+        catalog = catalog_of(ledger.owner().region)
         totals = rounded(
             ledger_costs(catalog, ledger.purchases(), ledger.block_hours(), ledger.cost_lines(), now)
         )

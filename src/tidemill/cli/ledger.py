@@ -195,7 +195,7 @@ def _document(ledger: SqlLedger, subject: str | None, now: datetime) -> dict[str
 
     spending = ledger.spending(now)
     return {
-        **document(ledger.whose()),
+        **document(ledger.owner()),
         "at": now.isoformat(),
         "month": {
             "fees_usd": spending.fees_usd,
@@ -230,9 +230,9 @@ def _print(ledger: SqlLedger, subject: str | None, now: datetime) -> None:
 
 
 def _print_summary(stdout: Console, ledger: SqlLedger, now: datetime) -> None:
-    whose, spending = ledger.whose(), ledger.spending(now)
-    place = ", ".join(filter(None, (whose.account, whose.region, whose.cluster)))
-    stdout.print(f"Ledger of {whose.deployment} ({place})")
+    owner, spending = ledger.owner(), ledger.spending(now)
+    place = ", ".join(filter(None, (owner.account, owner.region, owner.cluster)))
+    stdout.print(f"Ledger of {owner.deployment} ({place})")
     hourly_usd = spending.total_usd - spending.fees_usd
     stdout.print(f"{now:%B %Y} so far: ${spending.fees_usd:,} in fees, ${hourly_usd:,.2f} by the hour")
     launches, running = ledger.launches(), ledger.metered()

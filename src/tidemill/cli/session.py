@@ -88,7 +88,7 @@ class Session:
         return self._opened[0]
 
     def _open(self) -> SqlLedger:
-        from tidemill.store.deployment_guard import LedgerOwner
+        from tidemill.store.ledger_owner import LedgerOwner
         from tidemill.store.open_ledger import MEMORY, open_durable, redacted
 
         if self.ledger_url == MEMORY:

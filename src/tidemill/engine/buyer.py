@@ -1,4 +1,4 @@
-"""The one place where money leaves: search again, check everything again, write, call, write.
+"""The one place that buys: search again, check everything again, write the intent, call EC2, write the outcome.
 
 The engine and the command line buy through it alike. Any doubt before the call buys nothing; any doubt after it is
 written down as such, and never resolved by calling again. Neither call of EC2 takes a token, so nothing here retries.
@@ -38,7 +38,7 @@ from tidemill.ports import Clock, Cloud, Ledger
 from tidemill.spec import Spec, names
 from tidemill.wording.purchases import purchase_sentence
 
-# Nobody uses an older answer; each question is asked about another date, so they would pile up.
+# Nothing uses an older answer. Every query is about other dates, so old answers would pile up.
 KEPT = timedelta(hours=12)
 
 
@@ -56,14 +56,14 @@ class _NotBought(Exception):
 class Buyer:
     def __init__(self, spec: Spec, clock: Clock, cloud: Cloud, ledger: Ledger) -> None:
         self._spec, self._clock, self._cloud, self._ledger = spec, clock, cloud, ledger
-        # Dated answers; lost in a restart, then asked again.
+        # Dated answers. They are lost in a restart, and then asked for again.
         self.searches: dict[OfferQuery, OfferSearch] = {}
         self.extension_searches: dict[ExtensionQuery, ExtensionSearch] = {}
 
     # --- looking ------------------------------------------------------------------------------------
 
     def search(self, query: OfferQuery) -> str:
-        """EC2's no is an answer too, and is not asked for again at once; that we may not ask is none."""
+        """A refusal of EC2 is an answer too: it is not asked for again at once. A missing permission is no answer."""
         refused = ""
         offers: tuple[Offer, ...] = ()
         try:
@@ -78,7 +78,7 @@ class Buyer:
         return refused or f"{len(offers)} offers"
 
     def search_extensions(self, query: ExtensionQuery) -> str:
-        """As `search`. Taken for a no, a missing permission would have a new block bought instead."""
+        """As `search`. If a missing permission counted as "no offers", a new block would be bought instead."""
         refused = ""
         offers: tuple[ExtensionOffer, ...] = ()
         try:
@@ -95,7 +95,7 @@ class Buyer:
     def submit(self, intent: PurchaseIntent) -> str:
         """Buy what was approved. Refused or NoCapacity: nothing was bought; OutcomeUnknown: it may have been.
 
-        A no is written down, so that it is not asked for again at every tick.
+        The reason why nothing was bought is recorded, so that it is not tried again at every tick.
         """
         try:
             return self._submit(intent)
@@ -151,7 +151,7 @@ class Buyer:
         return f"not bought: {purchase_sentence(reason)}"
 
     def _caps(self, intent: PurchaseIntent) -> Caps:
-        """Checked again by the ledger in the very write: two who buy at once must not each find the budget unspent."""
+        """The ledger checks these again as it writes: two buyers at once must not both find the budget unspent."""
         platform, plan = self._spec.platform, self._spec.plans.get(intent.plan)
         own = plan.spec.budget if plan is not None else None
         unasked = not_granted(platform, replace(intent, verdicts=())) is None
@@ -163,7 +163,7 @@ class Buyer:
         )
 
     def _check_the_ledger(self) -> None:
-        """What is bought from a ledger that forgets, or that another platform keeps, is bought twice."""
+        """A ledger that forgets, or that belongs to another platform, would lead to buying twice."""
         if not self._ledger.durable:
             raise _NotBought(PurchaseReason(ReasonKind.LEDGER_IN_MEMORY))
         mine = self._spec.platform.spec.deployment
@@ -182,7 +182,7 @@ class Buyer:
             raise _NotBought(why_not)
 
     def _shown(self, intent: PurchaseIntent) -> list[Reservation]:
-        """What AWS shows now, and what else is under way: somebody else may have bought meanwhile."""
+        """What AWS shows now, and what other purchases may still bring: somebody else may have bought meanwhile."""
         mine, purchases = self._spec.platform.spec.deployment, self._ledger.purchases()
         listed, adoptions = self._cloud.reservations(), self._ledger.adoptions()
         known = {purchase.id for purchase in purchases} | {adoption.reservation_id for adoption in adoptions}
@@ -192,7 +192,7 @@ class Buyer:
             if one.owner == mine
             and one.intent_id
             and one.state in LIVE_STATES
-            # Its own tag is on one already: another ledger gave the same purchase the same name.
+            # The tag of this intent is on a block already: another ledger made the same purchase under the same id.
             and (one.intent_id == intent.id or not {one.id, one.intent_id} & known)
         )
         if strange:
@@ -240,10 +240,10 @@ class Buyer:
     def _best_offer(
         self, intent: PurchaseIntent, fitting: Sequence[Offer | ExtensionOffer]
     ) -> Offer | ExtensionOffer:
-        """Offers vanish, so they are searched again. None inside the envelope, but dearer ones: back to approval."""
+        """The best offer inside the envelope. If there are only dearer ones, it goes back to approval."""
         inside = [offer for offer in fitting if offer.fee_usd <= intent.envelope.max_fee_usd]
         if inside:
-            # A day's wait may be worth a lower fee; what is needed now is not put off for longer.
+            # A lower fee is worth a day's wait, and no more.
             soonest = min(offer.start for offer in inside)
             soon = [offer for offer in inside if offer.start <= soonest + DAY]
             return min(soon, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
@@ -263,7 +263,7 @@ class Buyer:
         return replace(intent.envelope, max_fee_usd=most_usd, expires_at=expires_at)
 
     def _fitting(self, intent: PurchaseIntent) -> Sequence[Offer | ExtensionOffer]:
-        """Whatever would serve, dear or cheap."""
+        """Every offer that serves, whatever its fee."""
         envelope = intent.envelope
         if intent.extends:
             query = ExtensionQuery(intent.extends, envelope.duration)

@@ -1,4 +1,4 @@
-"""What is used is written down: instances paid by the hour, and the accelerator hours of blocks by pool and team.
+"""Records use in the ledger: instances paid by the hour, and the accelerator hours of blocks by pool and team.
 
 Hours of blocks are sampled, not integrated: what is on a node at a sample counts for the time since the last one. It
 errs by minutes, and costs one look at the nodes every ten. Time nobody looked counts as neither used nor held.
@@ -26,23 +26,25 @@ from tidemill.spec.names import ACCELERATORS
 log = logging.getLogger("tidemill.engine.metering")
 
 SAMPLE_EVERY = timedelta(minutes=10)
-# A longer silence is an engine that was away: what happened meanwhile is not known.
+# After a longer pause the engine was down: what happened meanwhile is unknown.
 KNOWS_FOR = timedelta(minutes=30)
 
 
 class Meter:
     def __init__(self, spec: Spec, ledger: Ledger) -> None:
         self._spec, self._ledger = spec, ledger
-        self._metered: dict[str, tuple[bool, str]] = {}  # instance -> whether it ended, and whose it was
-        self._shared: set[str] = set()  # instances that several teams had
+        self._metered: dict[str, tuple[bool, str]] = {}  # instance -> whether it ended, and its team
+        self._shared: set[str] = set()  # instances used by several teams
         self._hours: dict[tuple[str, str, str], BlockHours] | None = None
         self._sampled_at: datetime | None = None
-        self._read: tuple[object, ...] | None = None  # the parts of the world that were read last
-        self._busy: dict[tuple[str, str, str], tuple[int, int]] | None = None  # what they came to
+        self._read: tuple[object, ...] | None = None  # the parts of the world read last
+        self._busy: dict[tuple[str, str, str], tuple[int, int]] | None = (
+            None  # ... and what was counted in them
+        )
         self._judged = any(plan.spec.extend.min_utilisation for plan in spec.plans.values())
 
     def read(self, world: World) -> None:
-        """What nobody moved since the last reading is as it was: looking again because events may be lost is cheap."""
+        """Cheap where nothing changed since the last reading."""
         of = (world.nodes, world.pods, world.reservations, world.cloud_ok)
         same = self._read is not None and all(one is other for one, other in zip(of, self._read, strict=True))
         try:
@@ -58,7 +60,7 @@ class Meter:
             log.warning("cannot meter, next tick again: %s", error)
 
     def uses(self, world: World | None) -> tuple[BlockUse, ...]:
-        """How well each block was used, for plans that ask; nobody else decides on it."""
+        """How much of each block was used, for plans that ask for a minimum."""
         if not self._judged or world is None or self._hours is None:
             return ()
         sums: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
@@ -122,7 +124,7 @@ class Meter:
     # --- by the hour --------------------------------------------------------------------------------
 
     def _lines(self, world: World) -> Iterator[CostLine]:
-        """What is paid by the hour: when it starts, when it becomes a team's, when it ends or AWS knows it no more."""
+        """Lines to write: an instance paid by the hour started, got a team, ended, or is no longer known to AWS."""
         owner = self._spec.platform.spec.deployment
         running = {line.instance_id: line for line in self._ledger.metered()}
         for node in world.nodes:
@@ -141,12 +143,12 @@ class Meter:
                     instance.id, instance.pool, instance.source.kind, price, instance.launched_at, until,
                     team, self._gpus(instance.instance_type),
                 )  # fmt: skip
-        # One that ended while nobody looked: AWS has forgotten it. Counted up to now, which errs on the dear side.
+        # It ended while the engine was down, and AWS no longer lists it. Counting up to now errs on the high side.
         for line in running.values() if world.cloud_ok else ():
             yield replace(line, until=world.now)
 
     def _team(self, instance_id: str, pods: Iterable[Pod], before: str) -> str:
-        """Whom an instance is charged to: the one team whose pods it ran so far. Of several, nobody: it is the pool's.
+        """The team an instance is charged to: the only one whose pods it has run. With several, the pool is charged.
 
         A restarted engine no longer knows of a team that has left; it may then call the instance the next one's.
         """

@@ -1,4 +1,4 @@
-"""Which reservations are ours: what the ledger bought or adopted, whether AWS's list shows it just now or not.
+"""Which reservations are ours: those that the ledger bought or adopted, also while AWS does not list them.
 
 A tag alone says nothing: anybody may write one (CB-17). And a list that leaves a block out does not unmake it: what was
 bought is counted by its intent, what was adopted by what AWS showed of it before. Else an engine that starts while a
@@ -22,7 +22,7 @@ def with_true_owners(
     deployment: str,
     now: datetime,
 ) -> tuple[Reservation, ...]:
-    """Everything that is listed, each with its true owner, and what was adopted and is left out."""
+    """Every listed reservation with its true owner, and the adopted ones that AWS does not list."""
     bought = {
         purchase.id for purchase in purchases if purchase.offer_id or purchase.state in MAY_COST
     }  # ever submitted
@@ -45,7 +45,7 @@ def _claimed(one: Reservation, adopted: Adoption | None, bought: bool, deploymen
 
 
 def _left_out(adoptions: Iterable[Adoption], listed: Iterable[str], now: datetime) -> Iterator[Reservation]:
-    """Counted on, and nothing is launched into it while nobody sees what is free."""
+    """Held, but nothing is launched into it while nobody knows how many of its instances are free."""
     for adoption in adoptions:
         shown = adoption.shown
         if shown is None or not shown.lives or adoption.reservation_id in listed:
@@ -59,7 +59,7 @@ def _left_out(adoptions: Iterable[Adoption], listed: Iterable[str], now: datetim
 
 
 def snapshot_of(reservation: Reservation, before: ShownReservation | None) -> ShownReservation:
-    """What is kept of it. A block's paid end never moves back: a reading that says so is an old one."""
+    """What the ledger keeps of it. A paid end never moves back: an answer that says so is an old one."""
     end = reservation.end
     if before is not None and end is not None and before.end is not None:
         end = max(end, before.end)

@@ -1,7 +1,7 @@
-"""Runs the purchase planner beside the ticks: a round that is due and answered becomes dated advice in the world.
+"""Runs the purchase planner: when a round is due and its queries are answered, the world gets a dated result.
 
 The planner takes seconds and a tick may not. In a rehearsal it runs at once, in virtual time, so that the same seed
-gives the same advice; in a live loop beside the ticks, and the next tick finds what came out.
+gives the same result; in a live loop it runs in a thread, and a later tick finds the result.
 """
 
 from __future__ import annotations
@@ -32,36 +32,35 @@ from tidemill.decide.purchasing.replan_schedule import (
     next_round_at,
     planning_round,
 )
+from tidemill.model import offers as ec2
 from tidemill.model.capacity import Reservation
-from tidemill.model.offers import ExtensionOffer as MoreTime
-from tidemill.model.offers import Offer
 from tidemill.model.planner_result import PlannedPurchase, PlannerResult
 from tidemill.model.purchases import NOT_SUBMITTED
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.platform import Budget
 
-# A budget that is missing allows no purchase at all, but what would be bought may still be told.
+# Without a budget nothing may be bought, but the planner may still say what it would buy.
 _UNLIMITED_USD = 10**9
 
 
 class PlannerExecutor(Protocol):
-    """Where planning happens: one piece of work at a time."""
+    """Where the planner runs: one piece of work at a time."""
 
     @property
     def busy(self) -> bool: ...
 
     def begin(self, work: Callable[[], PlannerResult], otherwise: PlannerResult) -> None:
-        """`otherwise` stands in for work that failed: drains and admissions must not fail with it."""
+        """`otherwise` is the result if the work fails: drains and admissions must go on."""
         ...
 
     def take(self) -> PlannerResult | None:
-        """What came out, once; None: nothing yet."""
+        """The result, once; None: there is none yet."""
         ...
 
 
 class InlineExecutor:
-    """Here and now: the caller waits, and hears of failures."""
+    """Runs in the caller's thread: the caller waits, and gets the exceptions."""
 
     busy = False
 
@@ -77,7 +76,7 @@ class InlineExecutor:
 
 
 class PlannerRunner:
-    """Its advice is lost in a restart, and then made again."""
+    """The result is lost in a restart, and then computed again."""
 
     def __init__(self, spec: Spec, executor: PlannerExecutor | None = None) -> None:
         self._spec, self._executor = spec, executor or InlineExecutor()
@@ -89,7 +88,7 @@ class PlannerRunner:
         return self._executor.busy
 
     def with_result(self, world: World) -> World:
-        """The world with the newest advice in it. Begins to plan where a round is due and everything is answered."""
+        """The world with the newest result in it. Starts the planner if a round is due and every query is answered."""
         if not plans_with_calendar(self._spec):
             return world
         self._result = self._executor.take() or self._result
@@ -115,7 +114,7 @@ class PlannerRunner:
 
 
 def run_planner(spec: Spec, world: World, wanted: PlanningRound, learned: Mapping[str, int]) -> PlannerResult:
-    """Pure: the same documents and world give the same advice."""
+    """Pure: the same documents and world give the same result."""
     demand = {
         plan.name: calendar_demand(spec, plan.name, learned.get(plan.name, 0))
         for plan in plans_with_calendar(spec)
@@ -140,7 +139,7 @@ PlannerInputs = tuple[
 def planner_inputs(
     spec: Spec, world: World, wanted: PlanningRound, demand: Mapping[str, PoolDemand], until: datetime
 ) -> PlannerInputs:
-    """All that the planner is asked, from what is held and what EC2 answered."""
+    """Everything the planner needs, from what is held and what EC2 answered."""
     answers = [found for query in wanted.offers if (found := fresh_answer(world, query)) is not None]
     longer = [
         more for query in wanted.extensions if (more := fresh_extension_answer(world, query)) is not None
@@ -167,7 +166,7 @@ def planner_inputs(
 
 
 def _ceilings(spec: Spec, world: World) -> Ceilings:
-    """What is proposed and not yet bought counts as spent: somebody may say yes to it."""
+    """What is proposed and not yet bought counts as spent: it may be approved."""
     budget: Budget = spec.platform.spec.budget
     asked = [purchase for purchase in world.purchases if purchase.state in NOT_SUBMITTED]
     spent_for_usd = {
@@ -192,7 +191,7 @@ def _held_elsewhere(spec: Spec, world: World) -> int:
     )
 
 
-# --- the plan as advice -------------------------------------------------------------------------------
+# --- the result --------------------------------------------------------------------------------------
 
 
 def planner_result(
@@ -234,7 +233,7 @@ def _choices(
     }
     blocks = {reservation.id: reservation for reservation in world.reservations}
 
-    def choice(pool: str, offer: Offer | MoreTime, duration: timedelta) -> PlannedPurchase:
+    def choice(pool: str, offer: ec2.Offer | ec2.ExtensionOffer, duration: timedelta) -> PlannedPurchase:
         plan = plans[pool]
         assert plan.spec.calendar is not None
         return PlannedPurchase(

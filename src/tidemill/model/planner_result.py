@@ -1,6 +1,6 @@
-"""What the purchase planner advised, and when: part of the world, because planning takes longer than a tick may.
+"""What the purchase planner found, and when: part of the world, because planning takes longer than a tick may.
 
-Dated, and tied to what it was reckoned from: advice whose ground has moved is not acted upon.
+A result is dated and names the blocks it counts on: once those have changed it is not used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class PlannedPurchase:
     pool: str
     offer: Offer | ExtensionOffer
     duration: timedelta  # as EC2 was asked for it: a block that starts now is a little shorter or longer
-    propose_from: datetime  # until then it waits, and may change
+    propose_from: datetime  # before that it may still change
     saves_usd: float  # over going without it
 
 
@@ -28,9 +28,9 @@ class PlannerResult:
     """The cheapest cover of all calendars together, as of `at`."""
 
     at: datetime
-    basis: tuple[str, ...]  # the blocks and intents it was reckoned from
+    basis: tuple[str, ...]  # the blocks and intents it counts on
     choices: tuple[PlannedPurchase, ...] = ()
-    learned_gpus: tuple[tuple[str, int], ...] = ()  # by plan: demand read off use and queue at `at`
+    learned_gpus: tuple[tuple[str, int], ...] = ()  # by plan: demand learned from use and queue at `at`
     fees_usd: int = 0
     on_demand_usd: float = 0.0
     penalty_usd: float = 0.0  # not money: what the uncovered hours are said to be worth
@@ -39,4 +39,4 @@ class PlannerResult:
     uncovered_gpu_h: float = 0.0
     runner_up: str = ""
     changes: tuple[str, ...] = ()  # what would change the answer
-    unable: str = ""  # why nothing could be planned; the simple rule takes over
+    unable: str = ""  # why there is no plan; a block a week is proposed then

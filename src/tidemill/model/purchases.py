@@ -1,6 +1,6 @@
-"""What is written down before it is done, and what it came to: intents, verdicts, money. Part of the world.
+"""What the ledger keeps: intents of launches and purchases, verdicts, adoptions, money. Part of the world.
 
-The ledger keeps these. Every launch and every purchase is an intent first, so that a crash neither loses nor doubles.
+Every launch and every purchase is written as an intent first, so that a crash neither loses nor doubles it.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A person's word on a proposal; `who` is a proved identity."""
+    """A person's decision on a proposal; `who` is a proved identity."""
 
     who: str
     at: datetime
@@ -151,8 +151,8 @@ class PurchaseIntent:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What a submit may bring this month's money to; the second one binds fees alone, and only what nobody approved.
-    The third binds the fees of one plan."""
+    """Limits on the money of this month, checked at submit: for everything; for the fees of purchases that nobody approved;
+    for the fees of one plan."""
 
     month_usd: int
     auto_month_usd: int | None = None
@@ -161,7 +161,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class BlockHours:
-    """Accelerator hours of a block: those a team's pods had, or, on the line without a team, all there were."""
+    """Accelerator hours of a block that the pods of a team used; the line without a team has the total."""
 
     reservation_id: str
     pool: str
@@ -172,7 +172,7 @@ class BlockHours:
 
 @dataclass(frozen=True, slots=True)
 class BlockUse:
-    """Accelerator hours of a block since it started: with a pod on them, and in all."""
+    """Accelerator hours of a block since it started: with a pod on them, and in total."""
 
     reservation_id: str
     accelerators: int
@@ -182,7 +182,7 @@ class BlockUse:
 
 @dataclass(frozen=True, slots=True)
 class ShownReservation:
-    """What a purchase says of itself and an adoption does not: enough to count on a block that a list leaves out."""
+    """What AWS last showed of an adopted reservation: enough to count on it while AWS does not list it."""
 
     kind: Literal[SourceKind.BLOCK, SourceKind.ODCR]
     instance_type: str
@@ -195,15 +195,15 @@ class ShownReservation:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Somebody's word that a reservation bought elsewhere is the platform's from now on. Its tags alone say nothing:
-    anybody may write those."""
+    """A person declared that a reservation bought elsewhere belongs to the platform. Its tags alone prove nothing: anybody
+    may write those."""
 
     reservation_id: str
     pool: str  # empty: any pool whose requirements allow the type
     who: str
     at: datetime
     shown: ShownReservation | None = None  # as AWS last showed it; None: it never did
-    given_up: bool = False  # somebody took their word back
+    given_up: bool = False  # the adoption was undone
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +216,13 @@ class CostLine:
     usd_per_hour: float
     since: datetime
     until: datetime | None = None
-    team: str = ""  # whom it is charged to, where one team has it alone
+    team: str = ""  # the team it is charged to, if only one uses it
     gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Money out this calendar month (UTC): confirmed block fees, and hourly money by pool and kind."""
+    """Money spent this calendar month (UTC): block fees, and money by the hour, by pool and kind."""
 
     fees_usd: int = 0
     hourly_usd: tuple[tuple[tuple[str, SourceKind], float], ...] = ()

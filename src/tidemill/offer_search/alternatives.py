@@ -1,6 +1,6 @@
-"""The questions next to one that found nothing: another length, fewer instances, other zones, days and types.
+"""Questions like one that found nothing: another length, fewer instances, other zones, days and types.
 
-In the order in which people give way: the first ones change least about the work that is to run there.
+The first ones change least for the work that is to run there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class SearchScope:
-    """Where one may give way: the zones the platform has, the types there are, the time it is."""
+    """What may be asked instead: the zones of the platform, the types of the catalog, dates from now on."""
 
     catalog: Catalog
     zones: tuple[str, ...]
@@ -45,7 +45,7 @@ class SearchScope:
 def search_alternatives(
     shopper: OfferSearcher, questions: Sequence[OfferQuestion], around: SearchScope
 ) -> Iterator[tuple[str, list[Alternative]]]:
-    """What is tried, one after the other, and what it found, as far as the budget of requests goes."""
+    """Each change that is tried and what it found, until the budget of requests is used up."""
     asked = set(questions)
     for detour in _nearby_questions(questions, around):
         if shopper.left <= 0:
@@ -57,7 +57,7 @@ def search_alternatives(
 
 
 def _nearby_questions(questions: Sequence[OfferQuestion], around: SearchScope) -> Iterator[NearbyQuestion]:
-    """Each way for every question before the next way: a small budget still sees something of each question."""
+    """One kind of change for every question, then the next kind: a small budget still tries something for each."""
     for way in (other_durations, other_zones, other_days, fewer_instances, other_types):
         for question in questions:
             yield from way(question, around)

@@ -1,4 +1,4 @@
-"""What a person asks to buy, as an intent: an envelope around the offer they saw, with nothing of a plan in it.
+"""What a person asks to buy, as an intent: an envelope around the offer they saw, without a plan.
 
 It lives the life of every other purchase. Asking twice buys once: the same offer gives the same intent, and because
 EC2 sells the same block under ever new ids, one of the same kind at the same time is held against it too.
@@ -98,7 +98,7 @@ def by_hand_id(platform: Platform, offer_id: str, attempt: int) -> str:
 def earlier_attempts(
     platform: Platform, purchases: Iterable[PurchaseIntent], offer_id: str
 ) -> list[PurchaseIntent]:
-    """What was asked for with this offer before, the first first."""
+    """Earlier intents for the same offer, oldest first."""
     known = {purchase.id: purchase for purchase in purchases}
     found: list[PurchaseIntent] = []
     while (before := known.get(by_hand_id(platform, offer_id, len(found)))) is not None:
@@ -109,7 +109,7 @@ def earlier_attempts(
 def similar_purchase(
     purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
 ) -> PurchaseIntent | None:
-    """One of its like that was bought, may have been, or is asked for: beside it by mistake costs a block.
+    """A similar purchase that was made, may have been made, or is open: to buy both by mistake costs a block.
 
     In doubt it need only be of its type; otherwise it is of its type, count and zone. An extension moves no count:
     there it is one of the same block, and only one in doubt.
@@ -133,7 +133,7 @@ def similar_purchase(
 
 
 def similar_block(blocks: Iterable[Reservation], wanted: PurchaseIntent) -> Reservation | None:
-    """A block of ours like the one that is wanted, whoever bought it. An extension is for a block we have."""
+    """A block of ours like the one that is wanted, whoever bought it. None for an extension."""
     bound = wanted.envelope
     for one in () if wanted.extends else blocks:
         if (
@@ -150,7 +150,7 @@ def similar_block(blocks: Iterable[Reservation], wanted: PurchaseIntent) -> Rese
 def open_extension_of_same_block(
     purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
 ) -> PurchaseIntent | None:
-    """An open intent, the engine's or a person's, for more time on the same block: EC2 sells one at a time."""
+    """An open intent, the engine's or a person's, to extend the same block: EC2 sells one extension at a time."""
     for purchase in purchases:
         same = bool(wanted.extends) and purchase.extends == wanted.extends and purchase.id != wanted.id
         if same and purchase.state in OPEN and is_live(purchase, now):
@@ -161,7 +161,7 @@ def open_extension_of_same_block(
 def expired_requests(
     purchases: Iterable[PurchaseIntent], wanted: PurchaseIntent, now: datetime
 ) -> list[PurchaseIntent]:
-    """Those by hand that asked for the same and expired unanswered: nothing can come of them any more."""
+    """Intents by hand that asked for the same and expired without an answer."""
     return [
         purchase
         for purchase in purchases
@@ -186,7 +186,7 @@ def _overlap(one: Envelope, other: Envelope) -> bool:
 
 
 def is_live(intent: PurchaseIntent, now: datetime) -> bool:
-    """Bought, or may still be. What expired before it was submitted never will be."""
+    """Bought, or may still be bought. What expired before it was submitted never will be."""
     if intent.state in NOT_SUBMITTED:
         return not expired(intent, now)
     return intent.state in (*OPEN, PurchaseState.CONFIRMED)

@@ -1,4 +1,4 @@
-"""A wish for blocks, checked against what EC2 sells at all, and the questions it comes to.
+"""A request for offers, checked against what EC2 sells at all, and the questions to EC2 it leads to.
 
 What can never be sold (a length, a size, a type) is refused here with what to ask for instead; asking EC2 would only
 waste a request.
@@ -141,7 +141,7 @@ def wrong_count(kind: InstanceType, count: int) -> str:
 
 
 def held_by_date(reservations: Iterable[Reservation]) -> Counter[date]:
-    """Instances of blocks on each UTC date they touch. What other accounts of the organisation hold, nobody tells."""
+    """Instances of blocks on each UTC date they touch. What other accounts of the organization hold is unknown."""
     held: Counter[date] = Counter()
     for reservation in reservations:
         if (
@@ -155,7 +155,7 @@ def held_by_date(reservations: Iterable[Reservation]) -> Counter[date]:
 
 
 def over_date_limit(held: Counter[date], count: int, start: datetime, end: datetime) -> str:
-    """Why these would be too many on one date, or nothing."""
+    """Why these would be too many on one date; empty: they are not."""
     for day in _dates(start, end):
         if held[day] + count > MAX_INSTANCES_ON_A_DATE:
             return (
@@ -166,7 +166,7 @@ def over_date_limit(held: Counter[date], count: int, start: datetime, end: datet
 
 
 def no_start_fits(held: Counter[date], question: OfferQuestion, now: datetime) -> str:
-    """Why no start in its window leaves room on every date, or nothing."""
+    """Why no start in its window leaves room on every date; empty: one does."""
     why = ""
     start = max(question.starts.earliest, now)
     while start <= min(question.starts.latest, now + FARTHEST_START):

@@ -1,6 +1,6 @@
 """Asks the questions, one request each, within a budget of requests and at a bounded rate.
 
-What was found so far is there at any moment, so that whoever loses patience keeps it. Time is handed in.
+What was found so far is there at any moment, so that a search can be stopped. Time is handed in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BURST = 20
 
 
 class TokenBucket:
-    """So many at once, then so many a second. `pause` is called with the seconds to wait."""
+    """`burst` requests at once, then `rate_per_s`. `pause` is called with the seconds to wait."""
 
     def __init__(
         self, rate_per_s: float, burst: int, *, clock: Callable[[], float], pause: Callable[[float], None]
@@ -68,7 +68,7 @@ class OfferSearcher:
         return tuple(self._found.values())
 
     def ask(self, question: OfferQuestion) -> tuple[FoundOffer, ...]:
-        """The offers it was answered with. One that was found before stays with the question that found it."""
+        """The offers EC2 answered with. An offer that was found before stays with the question that found it."""
         assert self.left > 0, "the budget of requests is the caller's to watch"
         self._bucket.take()
         self.asked += 1
@@ -79,7 +79,7 @@ class OfferSearcher:
         return found
 
     def _answer(self, question: OfferQuestion) -> Sequence[Offer]:
-        """EC2's no to one question is no reason not to ask the others; not being allowed to ask is."""
+        """EC2 may refuse one question and answer the others; a missing permission ends the search."""
         try:
             return self._cloud.search_offers(question.query)
         except NotAllowed:

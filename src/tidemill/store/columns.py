@@ -1,4 +1,4 @@
-"""Column types: how the words of `world` lie in a database, so that what is read equals what was written.
+"""Column types: how instants, durations and enums are stored, so that what is read equals what was written.
 
 Instants are aware and UTC on the way in and out; a naive one is refused, since nobody could say when it was.
 """
@@ -21,7 +21,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class Instant(TypeDecorator[datetime]):
-    """timestamptz in PostgreSQL; in SQLite, which has no such type, text whose order is that of time."""
+    """timestamptz in PostgreSQL; in SQLite, which has no such type, text that sorts by time."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -74,7 +74,7 @@ class Names(TypeDecorator[tuple[str, ...]]):
 
 
 class OneOf(TypeDecorator[E], Generic[E]):
-    """A word of a closed set, kept as text: a new word needs no migration, an unknown one is an error."""
+    """A member of an enum, stored as text: a new member needs no migration, an unknown one is an error."""
 
     impl = String
     cache_ok = True

@@ -1,4 +1,4 @@
-"""A database that tells the truth about its transactions: committed, not begun, or nobody knows.
+"""A database whose errors say what became of a transaction: committed, not begun, or unknown.
 
 Writes take their lock before they read, so what a write decides on cannot change under it. Knows nothing of
 what is in the tables.
@@ -25,9 +25,9 @@ from sqlalchemy.pool import QueuePool
 
 from tidemill.model.errors import OutcomeUnknown, Retryable, SpecError
 
-# How long one waits for another's write. Ours take milliseconds; longer means that somebody hangs.
+# How long a write waits for another one. Ours take milliseconds; a longer wait means that a process hangs.
 WAIT_S = 10
-# Any number will do, as long as every Tidemill asks for the same one: "tide" in ASCII.
+# Any number will do, as long as every Tidemill uses the same one: "tide" in ASCII.
 _ADVISORY_LOCK = 0x74696465
 # postgresql://USER@HOST/NAME?password_file=/run/secrets/ledger
 PASSWORD_FILE = "password_file"
@@ -62,8 +62,8 @@ class Database:
                 raise OutcomeUnknown(f"the ledger did not answer a commit: {_sentence(error)}") from error
 
     @contextmanager
-    def alone(self) -> Iterator[Connection]:
-        """A write while there may be no row yet that others would wait for: for making and changing tables."""
+    def exclusive(self) -> Iterator[Connection]:
+        """A write under a lock of the whole database, for changing tables: there may be no row to lock yet."""
         with self.write() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
@@ -85,7 +85,7 @@ class Database:
 
 
 def _sentence(error: Exception) -> str:
-    """The database's own words, without the statement and the address of a page about it."""
+    """The first line of the message of the database, without the statement."""
     return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
 
 
@@ -101,7 +101,7 @@ def sqlite(path: Path, *, read_only: bool = False, must_exist: bool = False) -> 
     address = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
 
     def connect() -> sqlite3.Connection:
-        # The driver would begin transactions by itself, and late; `_begin` does it at once.
+        # The driver would begin transactions late; `_begin` does it at once.
         return sqlite3.connect(
             address, uri=True, timeout=WAIT_S, isolation_level=None, check_same_thread=False
         )
@@ -113,12 +113,12 @@ def sqlite(path: Path, *, read_only: bool = False, must_exist: bool = False) -> 
 
 
 def _check_it_is_sqlite(path: Path) -> None:
-    """A file of another kind is a typing error, and no ledger that cannot be reached just now."""
+    """A file of another kind is a typing error, not a ledger that cannot be reached."""
     try:
         with path.open("rb") as file:
             begins = file.read(16)
     except OSError:
-        return  # not there yet, or the database says why not
+        return  # it does not exist yet, or SQLite says what is wrong
     if begins and begins != b"SQLite format 3\0":
         raise SpecError(f"{path} is no ledger: it is a file of another kind; name another")
 
@@ -158,7 +158,7 @@ def postgresql(url: URL, *, read_only: bool = False) -> Database:
     arguments = {"connect_timeout": WAIT_S, "options": options, "application_name": "tidemill"}
     secret = url.query.get(PASSWORD_FILE)
     address = url.set(drivername="postgresql+psycopg").difference_update_query([PASSWORD_FILE])
-    # Asked before use: a connection that died in the pool is replaced, not reported.
+    # A connection that died in the pool is replaced, not reported.
     engine = create_engine(address, connect_args=arguments, pool_pre_ping=True)
     if secret is not None:
         event.listen(engine, "do_connect", _with_password_of(Path(str(secret))))
@@ -167,7 +167,7 @@ def postgresql(url: URL, *, read_only: bool = False) -> Database:
 
 def _with_password_of(file: Path) -> Callable[..., None]:
     def connect(_dialect: object, _record: object, _args: object, parameters: dict[str, Any]) -> None:
-        """Read for every new connection: a rotated password is taken up without a restart."""
+        """Read for every new connection: a rotated password needs no restart."""
         try:
             parameters["password"] = file.read_text(encoding="utf-8").rstrip("\n")
         except OSError as error:

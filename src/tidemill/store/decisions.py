@@ -1,4 +1,4 @@
-"""A person's word on a purchase, until it is submitted. Who they are the caller proves; the rules are checked here."""
+"""Verdicts of people on a purchase, until it is submitted. The caller proves who they are; the rules are here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def record_verdict(
 def with_verdict(
     platform: Platform, intent: PurchaseIntent, verdict: Verdict, spending: Spending
 ) -> PurchaseIntent:
-    """What the verdict makes of it, nothing written yet. Refused: this word is not taken."""
+    """The purchase with the verdict, nothing written yet. Refused: the verdict does not count."""
     _check_state(platform, intent, verdict, spending)
     _check_approver(platform.spec.approval, intent, verdict)
     after = replace(intent, verdicts=(*intent.verdicts, verdict), state_at=verdict.at)
@@ -44,7 +44,7 @@ def with_verdict(
 
 
 def _check_state(platform: Platform, intent: PurchaseIntent, verdict: Verdict, spending: Spending) -> None:
-    """A no is taken until it is submitted; a yes while one is lacking, also where the policy became stricter."""
+    """A no counts until it is submitted; a yes while an approval is missing, also where the policy became stricter."""
     if intent.state not in NOT_SUBMITTED:
         raise Refused(
             f"purchase {intent.id} is {intent.state.value}; only a proposed or approved one can be decided on"
@@ -58,7 +58,7 @@ def _check_state(platform: Platform, intent: PurchaseIntent, verdict: Verdict, s
 
 
 def _check_approver(policy: Approval, intent: PurchaseIntent, verdict: Verdict) -> None:
-    """A word that would not count is not taken: whoever gave it must know. One's own yes may become a no."""
+    """A verdict that would not count is refused, so that its author knows. A person may turn their yes into a no."""
     who, me = verdict.who, _person(policy, verdict.who)
     if me == _person(policy, intent.proposer):
         as_role = "" if who == intent.proposer else f" in another session of {me}"

@@ -30,7 +30,7 @@ FAILURES_KEPT = timedelta(hours=1)
 
 
 class MemoryLedger:
-    """`outlives_the_engine`: true only where its world ends with it, as in a rehearsal; then it may buy there."""
+    """`outlives_the_engine`: only in a rehearsal, whose world ends with the ledger. Then it may buy."""
 
     def __init__(self, clock: Clock, deployment: str = "", *, outlives_the_engine: bool = False) -> None:
         self._clock = clock
@@ -42,8 +42,8 @@ class MemoryLedger:
         self._purchases: dict[str, PurchaseIntent] = {}
         self._running: dict[str, CostLine] = {}
         self._ended: dict[str, CostLine] = {}
-        self._sums: dict[Month, dict[tuple[str, SourceKind], float]] = {}  # of the ended ones
-        self._fees: dict[Month, tuple[tuple[str, int], ...]] = {}  # by plan; worked out when asked for
+        self._sums: dict[Month, dict[tuple[str, SourceKind], float]] = {}  # of instances that ended
+        self._fees: dict[Month, tuple[tuple[str, int], ...]] = {}  # by plan, computed when asked for
         self.alerts = MemoryAlerts()
 
     def launches(self) -> tuple[LaunchIntent, ...]:
@@ -93,9 +93,9 @@ class MemoryLedger:
     def meter(self, line: CostLine) -> None:
         ended = self._ended.get(line.instance_id)
         if line.until is not None and ended is not None:
-            return  # the first end told is the nearest to the truth
+            return  # the first end that was reported is the nearest to the truth
         if line.until is None:
-            if ended is not None:  # it was only missing from a reading: its end is taken back
+            if ended is not None:  # it was only missing from one answer of AWS: it has not ended
                 del self._ended[line.instance_id]
                 self._add(ended, -1)
             self._running[line.instance_id] = line
@@ -141,7 +141,7 @@ def check_month_caps(spending: Spending, intent: PurchaseIntent, caps: Caps) -> 
 
 
 def check_transition(held: PurchaseIntent | None, before: PurchaseIntent, after: PurchaseIntent) -> None:
-    """Whoever decided on a reading that is no longer true must read again; a verdict serves one envelope alone."""
+    """A caller that decided on an old state must read again; a verdict counts for one envelope only."""
     if after.id != before.id:
         raise Refused(f"purchase {before.id} cannot become {after.id}")
     if held is None:

@@ -1,4 +1,4 @@
-"""The book of alerts in memory, for rehearsals and tests, and for a watchdog whose ledger is away."""
+"""Alerts in memory, for rehearsals and tests, and for a watchdog whose ledger cannot be reached."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from datetime import datetime, timedelta
 
 from tidemill.model.alerts import Alert, AlertEvent, Delivery, Raised
 
-# Trouble that is back sooner than this after it was over is the same trouble: it flickers, and is told once.
+# An alert that comes back sooner than this after it was resolved is the same alert, and is not sent again.
 FLICKERS = timedelta(minutes=30)
 
 
 class MemoryAlerts:
     def __init__(self) -> None:
-        self._raised: dict[
-            str, Raised
-        ] = {}  # without deliveries: those are below, in the order they were made
+        self._raised: dict[str, Raised] = {}  # without deliveries: those are below, oldest first
         self._words: list[Delivery] = []
         self._beat_at: datetime | None = None
 
@@ -85,7 +83,7 @@ NEVER_TOLD = "not sent: that it was raised could not be told either"
 
 
 def is_open(raised: Raised) -> bool:
-    """What merely happened is never open: there is nothing that could be over."""
+    """An alert about a single event is never open: nothing can be resolved."""
     return raised.resolved_at is None and raised.alert.lasts
 
 
@@ -94,6 +92,6 @@ def may_rise_again(held: Raised, at: datetime) -> bool:
 
 
 def follows(later: Delivery, first: Delivery) -> bool:
-    """Is it the other word of the same occasion, to the same target?"""
+    """Whether it is the "resolved" message after the "raised" one, to the same target."""
     same = (later.key, later.occasion, later.target) == (first.key, first.occasion, first.target)
     return same and later.word is AlertEvent.RESOLVED and first.word is AlertEvent.RAISED

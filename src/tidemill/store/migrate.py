@@ -21,13 +21,13 @@ def migrate(database: Database, to: str = HEAD) -> None:
     with database.read() as connection:
         if version_of(connection) == to:
             return
-    with database.alone() as connection:
+    with database.exclusive() as connection:
         if version_of(connection) != to:  # somebody else may have done it while we waited
             _upgrade(connection, to)
 
 
 def version_of(connection: Connection) -> str | None:
-    """None: there is no ledger yet. Refused: a newer Tidemill wrote it, and may mean something else by it."""
+    """None: there is no ledger yet. Refused: a newer Tidemill wrote it."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -39,7 +39,7 @@ def version_of(connection: Connection) -> str | None:
 
 
 def _upgrade(connection: Connection, to: str) -> None:
-    # Only here: a ledger that is up to date is opened without paying for alembic.
+    # Imported here: opening a ledger that is up to date does not need alembic.
     from alembic import command
     from alembic.config import Config
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.model.errors import Refused, SpecError
 from tidemill.ports import Clock, Ledger
-from tidemill.store.deployment_guard import LedgerOwner
+from tidemill.store.ledger_owner import LedgerOwner
 from tidemill.store.memory import MemoryLedger
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class WallClock:
 
 
 def open_ledger(
-    url: str, whose: LedgerOwner, *, clock: Clock | None = None, writer: str = "tidemill-engine"
+    url: str, owner: LedgerOwner, *, clock: Clock | None = None, writer: str = "tidemill-engine"
 ) -> Ledger:
     """The ledger of this deployment, made or brought up to date if need be. `writer` is the name in its audit trail.
 
@@ -37,14 +37,14 @@ def open_ledger(
     """
     clock = clock or WallClock()
     if url == MEMORY:
-        return MemoryLedger(clock, whose.deployment)
-    return open_durable(url, whose, clock=clock, writer=writer)
+        return MemoryLedger(clock, owner.deployment)
+    return open_durable(url, owner, clock=clock, writer=writer)
 
 
 def open_durable(
-    url: str, whose: LedgerOwner, *, clock: Clock, writer: str, must_exist: bool = False
+    url: str, owner: LedgerOwner, *, clock: Clock, writer: str, must_exist: bool = False
 ) -> SqlLedger:
-    """`must_exist`: for whoever looks after somebody else's ledger, where a new file would hide a typing error."""
+    """`must_exist`: for commands about the ledger of an engine, where a new file would hide a typing error."""
     from tidemill.store.migrate import migrate
     from tidemill.store.sql import SqlLedger
 
@@ -52,7 +52,7 @@ def open_durable(
     try:
         migrate(database)
         ledger = SqlLedger(database, clock, writer=writer)
-        ledger.claim(whose)
+        ledger.claim(owner)
     except BaseException:
         database.close()
         raise
@@ -60,7 +60,7 @@ def open_durable(
 
 
 def read_ledger(url: str) -> SqlLedger:
-    """To look into anybody's ledger. Nothing is made, brought up to date or written."""
+    """A ledger of any deployment, read only. Nothing is created, migrated or written."""
     from tidemill.store.migrate import HEAD, version_of
     from tidemill.store.sql import SqlLedger
 

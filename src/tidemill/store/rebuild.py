@@ -1,4 +1,4 @@
-"""A lost ledger made anew from what AWS still shows: the tags of reservations and the history of extensions.
+"""Rebuilds a lost ledger from what AWS still shows: the tags of reservations and the history of extensions.
 
 What was bought is found; who approved it, and what was proposed or refused, is gone. Where something must be guessed it
 errs towards "bought, and this month": so nothing is bought a second time. EC2 lists no block for long after its end,
@@ -21,7 +21,7 @@ from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.store.months import bounds
 
-# More attempts than a window sees: one a refusal, and those are hours apart.
+# More attempts than a window ever has: each follows a refusal, and those are hours apart.
 _ATTEMPTS = 200
 
 
@@ -39,7 +39,7 @@ def rebuild(
     who: str,
     now: datetime,
 ) -> Rebuilt:
-    """From what AWS shows, nothing of it written yet."""
+    """What the ledger should hold. Nothing is written yet."""
     ours = [reservation for reservation in reservations if reservation.owner == spec.platform.spec.deployment]
     bought: dict[str, list[Reservation]] = {}
     for our in ours:
@@ -50,9 +50,7 @@ def rebuild(
     for id_, blocks in bought.items():
         for intent in _with_its_window(spec, _block(spec, id_, blocks, asked, who, now)):
             if intent.state is not PurchaseState.VOIDED or intent.id not in found:
-                found[intent.id] = (
-                    intent  # a purchase, where another attempt took it for one of which nothing is known
-                )
+                found[intent.id] = intent  # a purchase is certain; another attempt may have listed it as lost
     blocks_of = {our.id: our for our in ours if our.intent_id}
     for told in asked:
         if told.reservation_id in blocks_of:
@@ -62,7 +60,7 @@ def rebuild(
 
 
 def spent_besides(spec: Spec, usd: int, *, who: str, now: datetime) -> PurchaseIntent:
-    """Somebody's word on what was paid this month for what AWS no longer lists: money, and no block."""
+    """What a person says was paid this month for what AWS no longer lists: money without a block."""
     first, _ = bounds(now)
     envelope = Envelope(
         instance_type="", count=0, duration=timedelta(0), earliest_start=first, latest_start=first,
@@ -94,7 +92,7 @@ def _block(
     who: str,
     now: datetime,
 ) -> PurchaseIntent:
-    """One purchase; of UltraServers it made several blocks."""
+    """One purchase. A purchase of UltraServers makes several blocks."""
     first = blocks[0]
     assert first.end is not None, "a block has an end"
     unpaid = all(block.state in NEVER_CAME_STATES for block in blocks)
@@ -119,7 +117,7 @@ def _block(
         proposer=who,
         proposed_at=now,
         state=PurchaseState.FAILED if unpaid else PurchaseState.CONFIRMED,
-        # AWS does not tell when. One that began before this month was bought before it; others count in this one.
+        # AWS does not say when it was bought. A block that began before this month was; others count in this month.
         state_at=first.start if first.start < bounds(now)[0] else now,
         reservation_ids=tuple(sorted(block.id for block in blocks)),
         fee_usd=fee_usd,
@@ -128,7 +126,7 @@ def _block(
 
 
 def _fee_usd(spec: Spec, blocks: list[Reservation], extensions: tuple[Extension, ...]) -> tuple[int, bool]:
-    """Without what was paid for extensions, and whether it had to be taken from the catalog."""
+    """The fee without extensions, and whether it is an estimate from the catalog."""
     ids = {block.id for block in blocks}
     total_usd = sum(block.fee_usd for block in blocks)
     guessed = not total_usd
@@ -154,8 +152,8 @@ def _list_price_usd(spec: Spec, block: Reservation) -> int:
 
 
 def _with_its_window(spec: Spec, intent: PurchaseIntent) -> list[PurchaseIntent]:
-    """The engine's ids follow from plan, window and attempt: found among those of the documents, it has its window
-    back. Attempts before it left no trace; they are noted as voided, so that the next one has an id of its own."""
+    """The id of an intent follows from plan, window and attempt, so its window can be found again. Earlier attempts
+    left no trace; they are recorded as voided, so that the next attempt gets a new id."""
     owner = spec.platform.spec.deployment
     for plan in spec.plans.values():
         for window in _names(plan, intent):
@@ -171,7 +169,7 @@ def _with_its_window(spec: Spec, intent: PurchaseIntent) -> list[PurchaseIntent]
 
 
 def _names(plan: CapacityPlan, intent: PurchaseIntent) -> list[str]:
-    """What a window of the plan may be called: as it is written, or in a calendar as what was chosen for it."""
+    """Names of windows in the plan: as written, or for a calendar as `window_name` gives them."""
     if plan.spec.calendar is None:
         return [window.name for window in plan.spec.demand]
     bound = intent.envelope
@@ -187,7 +185,7 @@ def _names(plan: CapacityPlan, intent: PurchaseIntent) -> list[str]:
 
 
 def _extension(spec: Spec, one: Extension, block: Reservation, who: str) -> PurchaseIntent:
-    """The history knows it by its offer; the id it had is nowhere, so it gets one that follows from that."""
+    """The history knows it by its offer. The old id is lost, so it gets one that follows from the offer."""
     failed = one.state is ExtensionState.PAYMENT_FAILED
     envelope = Envelope(
         instance_type=block.instance_type,

@@ -1,4 +1,4 @@
-"""Rows <-> the words of `world`, and any of them as a JSON document for the audit trail."""
+"""Database rows <-> the records of `model.purchases`, and each of them as a JSON document for the audit trail."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def cost_of(row: RowMapping) -> CostLine:
 
 
 def document(record: Any) -> dict[str, Any]:
-    """Everything a record says, for people and programs that will read it in years."""
+    """All fields of a record, readable without this program."""
     plain: dict[str, Any] = _plain(asdict(record))
     return plain
 

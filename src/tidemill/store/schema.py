@@ -1,4 +1,4 @@
-"""The tables, once for both databases. What they were in earlier versions is in `migrations`.
+"""The tables, once for both databases. `migrations` has their history.
 
 Columns carry the names of the fields they keep. Fees are whole dollars, as EC2 states them; what hours came to
 is in millionths, so that sums do not depend on their order. A price per hour is a rate, not money, and keeps
@@ -28,7 +28,7 @@ from tidemill.model.purchase_reasons import ReasonKind
 from tidemill.model.purchases import LaunchState, PurchaseState
 from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, Span
 
-# Every version there was, oldest first. The last is what this code reads and writes.
+# All versions, oldest first. This code reads and writes the last.
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 
 metadata = MetaData(
@@ -41,7 +41,7 @@ metadata = MetaData(
     }
 )
 
-# One row: whose ledger it is, and who leads. Every write locks it first, so writes come one after the other.
+# One row: the owner of the ledger, and the epoch of the leader. Every write locks it first, so writes are serial.
 ledger = Table(
     "ledger",
     metadata,
@@ -73,7 +73,7 @@ launches = Table(
     Column("failure", String, nullable=False),
 )
 
-# Blocks and extensions: one life for both. `approval_round` counts how often it was put to approval.
+# Blocks and extensions alike. `approval_round` counts how often it was put to approval.
 purchases = Table(
     "purchases",
     metadata,
@@ -108,7 +108,7 @@ purchases = Table(
     Index("ix_purchases_state", "state", "state_at"),
 )
 
-# Who said what, when, and to which envelope. Append-only.
+# Who decided what, when, about which envelope. Append-only.
 verdicts = Table(
     "verdicts",
     metadata,
@@ -122,7 +122,7 @@ verdicts = Table(
     Column("envelope", Document, nullable=False),
 )
 
-# Reservations bought elsewhere, and on whose word they are ours.
+# Reservations bought elsewhere, and who adopted them.
 adoptions = Table(
     "adoptions",
     metadata,
@@ -132,7 +132,7 @@ adoptions = Table(
     Column("who", String, nullable=False),
     Column("at", Instant, nullable=False),
     Column("given_up", Boolean, nullable=False),
-    # As AWS last showed it; all empty: it never did.
+    # As AWS last showed it; all empty: AWS has never shown it.
     Column("kind", OneOf(SourceKind)),
     Column("instance_type", String),
     Column("zone", String),
@@ -142,7 +142,7 @@ adoptions = Table(
     Column("lives", Boolean),
 )
 
-# Every change of everything above and below. Append-only; `before` is empty for what is new.
+# Every change in the other tables. Append-only; `before` is empty for a new record.
 audit = Table(
     "audit",
     metadata,
@@ -155,7 +155,7 @@ audit = Table(
     Column("after", Document, nullable=False),
 )
 
-# What people should hear of, by occasion. Not audited: each row tells its own story.
+# Alerts, by occasion. Not audited: each row has its own history.
 alerts = Table(
     "alerts",
     metadata,
@@ -174,7 +174,7 @@ alerts = Table(
     Column("resolved_at", Instant),
 )
 
-# What each target was or is to be told about them: an outbox. `due_at` is empty once nothing more is tried.
+# Messages about alerts, for each target: an outbox. `due_at` is empty once nothing more is tried.
 alert_words = Table(
     "alert_words",
     metadata,
@@ -192,7 +192,7 @@ alert_words = Table(
     UniqueConstraint("key", "occasion", "target", "word"),
 )
 
-# When an engine was last there, for whoever watches it.
+# When an engine last ran, for the watchdog.
 heartbeats = Table(
     "heartbeats",
     metadata,
@@ -200,7 +200,7 @@ heartbeats = Table(
     Column("at", Instant, nullable=False),
 )
 
-# Accelerator hours of blocks by team; on the line without a team all there were. A running sum, not money: no audit.
+# Accelerator hours of blocks by team; the row without a team has the total. A running sum, not money: no audit.
 block_hours = Table(
     "block_hours",
     metadata,
@@ -216,7 +216,7 @@ block_hours = Table(
     Index("ix_block_hours_line", "reservation_id", "pool", "team", unique=True),
 )
 
-# Instances paid by the hour, from `since` until they ended, and what that came to; both empty: running.
+# Instances paid by the hour, from `since` to `until`, and their cost; both empty: still running.
 cost_lines = Table(
     "cost_lines",
     metadata,

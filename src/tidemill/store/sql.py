@@ -1,8 +1,8 @@
 """The ledger in a database: durable before a method returns, and one writer at a time.
 
-Each method is one transaction. A write locks the ledger's own row first; what it then reads cannot change
-under it, and it writes a line of the audit trail beside every change. Two engines that decided on the same
-reading both arrive here; the second finds that it moved and is Refused.
+Each method is one transaction. A write locks the row of the ledger first, so what it reads then cannot change, and it
+adds a line to the audit trail for every change. When two engines decided on the same state, the second write finds
+that the state has changed and is Refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidemill.model.purchases import (
 from tidemill.ports import Clock
 from tidemill.store import schema
 from tidemill.store.database import Database
-from tidemill.store.deployment_guard import LedgerOwner
+from tidemill.store.ledger_owner import LedgerOwner
 from tidemill.store.memory import FAILURES_KEPT, check_month_caps, check_transition
 from tidemill.store.months import bounds, by_month, month_of
 from tidemill.store.rows import (
@@ -77,34 +77,34 @@ class SqlLedger:
 
     # --- whose it is, and who leads ---
 
-    def claim(self, whose: LedgerOwner) -> None:
-        """Make it the ledger of this deployment. Refused: it is another's."""
-        with self._database.alone() as connection:
+    def claim(self, owner: LedgerOwner) -> None:
+        """Make it the ledger of this deployment. Refused: it belongs to another one."""
+        with self._database.exclusive() as connection:
             row = connection.execute(select(schema.ledger).with_for_update()).mappings().one_or_none()
             if row is None:
                 first = {"id": 1, "created_at": self._clock.now(), "epoch": 0}
-                connection.execute(insert(schema.ledger).values(**first, **document(whose)))
-                self._note(connection, "ledger", whose.deployment, None, whose)
+                connection.execute(insert(schema.ledger).values(**first, **document(owner)))
+                self._audit(connection, "ledger", owner.deployment, None, owner)
                 return
-            held = _whose(row)
-            agreed = held.agreed_with(whose)
+            held = _owner_of(row)
+            agreed = held.agreed_with(owner)
             if agreed != held:
                 connection.execute(update(schema.ledger).values(**document(agreed)))
-                self._note(connection, "ledger", whose.deployment, held, agreed)
+                self._audit(connection, "ledger", owner.deployment, held, agreed)
 
     @property
     def deployment(self) -> str:
-        """It never changes once it is claimed, so it is read once."""
+        """It never changes once the ledger is claimed, so it is read once."""
         if not self._deployment:
-            self._deployment = self.whose().deployment
+            self._deployment = self.owner().deployment
         return self._deployment
 
-    def whose(self) -> LedgerOwner:
+    def owner(self) -> LedgerOwner:
         with self._database.read() as connection:
-            return _whose(connection.execute(select(schema.ledger)).mappings().one())
+            return _owner_of(connection.execute(select(schema.ledger)).mappings().one())
 
     def lead(self) -> int:
-        """Take the lead: from here on writes of whoever led before are Refused. Returns the new epoch."""
+        """Become the leader: from now on writes of the leader before are Refused. Returns the new epoch."""
         self._epoch = None
         with self._writing() as connection:
             held = connection.execute(select(schema.ledger.c.epoch)).scalar_one()
@@ -116,7 +116,7 @@ class SqlLedger:
 
     @property
     def alerts(self) -> SqlAlerts:
-        """The book of alerts, kept in the same database."""
+        """The alerts, kept in the same database."""
         return SqlAlerts(self._database, self._writing)
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class SqlLedger:
             if held == intent:
                 return
             _put(connection, table, None if row is None else row["seq"], launch_row(intent))
-            self._note(connection, "launch", intent.id, held, intent)
+            self._audit(connection, "launch", intent.id, held, intent)
 
     # --- purchases ---
 
@@ -158,8 +158,8 @@ class SqlLedger:
             if connection.execute(select(table.c.seq).where(table.c.id == intent.id)).first() is not None:
                 return
             connection.execute(insert(table).values(**purchase_row(intent), approval_round=0))
-            self._say(connection, intent, intent.verdicts, 0)
-            self._note(connection, "purchase", intent.id, None, intent, who=intent.proposer)
+            self._write_verdicts(connection, intent, intent.verdicts, 0)
+            self._audit(connection, "purchase", intent.id, None, intent, who=intent.proposer)
 
     def advance(self, before: PurchaseIntent, after: PurchaseIntent, *, caps: Caps | None = None) -> None:
         with self._writing() as connection:
@@ -170,14 +170,14 @@ class SqlLedger:
             assert row is not None and held is not None
             kept = len(held.verdicts)
             goes_on = after.verdicts[:kept] == held.verdicts
-            # Verdicts are never taken back. Put to approval again, those given so far belong to the round before.
+            # Verdicts are never deleted. When it is put to approval again, earlier ones belong to the round before.
             turn = row["approval_round"] + (0 if goes_on else 1)
             new = after.verdicts[kept:] if goes_on else after.verdicts
             _put(connection, schema.purchases, row["seq"], {**purchase_row(after), "approval_round": turn})
-            self._say(connection, after, new, turn)
+            self._write_verdicts(connection, after, new, turn)
             if held != after:
                 who = new[-1].who if new else self._writer
-                self._note(connection, "purchase", after.id, held, after, who=who)
+                self._audit(connection, "purchase", after.id, held, after, who=who)
 
     def _held(self, connection: Connection, id: str) -> tuple[Any, PurchaseIntent | None]:
         table = schema.purchases
@@ -186,7 +186,7 @@ class SqlLedger:
             return None, None
         return row, purchase_of(row, _verdicts(connection, id).get((id, row["approval_round"]), ()))
 
-    def _say(
+    def _write_verdicts(
         self, connection: Connection, intent: PurchaseIntent, new: tuple[Verdict, ...], turn: int
     ) -> None:
         bound = {"purchase_id": intent.id, "approval_round": turn, "envelope": document(intent.envelope)}
@@ -216,7 +216,7 @@ class SqlLedger:
     ) -> None:
         if held != adoption:
             _put(connection, schema.adoptions, seq, adoption_row(adoption))
-            self._note(connection, "adoption", adoption.reservation_id, held, adoption, who=who)
+            self._audit(connection, "adoption", adoption.reservation_id, held, adoption, who=who)
 
     def adoptions(self) -> tuple[Adoption, ...]:
         with self._database.read() as connection:
@@ -231,12 +231,12 @@ class SqlLedger:
             query = select(table).where(table.c.instance_id == line.instance_id)
             row = connection.execute(query).mappings().one_or_none()
             held = None if row is None else cost_of(row)
-            # The first end told is the nearest to the truth; one that runs after all takes it back.
+            # The first end that was reported is the nearest to the truth. An instance that runs after all has no end.
             if held == line or (held is not None and held.until is not None and line.until is not None):
                 return
             values = {**cost_row(line), **self._place(connection)}
             _put(connection, table, None if row is None else row["seq"], values)
-            self._note(connection, "cost", line.instance_id, held, line)
+            self._audit(connection, "cost", line.instance_id, held, line)
 
     def write_block_hours(self, lines: tuple[BlockHours, ...]) -> None:
         table = schema.block_hours
@@ -260,8 +260,8 @@ class SqlLedger:
             return tuple(block_hours_of(row) for row in rows)
 
     def _place(self, connection: Connection) -> dict[str, Any]:
-        whose = schema.ledger.c
-        return dict(connection.execute(select(whose.account, whose.region, whose.cluster)).mappings().one())
+        owner = schema.ledger.c
+        return dict(connection.execute(select(owner.account, owner.region, owner.cluster)).mappings().one())
 
     def metered(self) -> tuple[CostLine, ...]:
         table = schema.cost_lines
@@ -270,7 +270,7 @@ class SqlLedger:
             return tuple(cost_of(row) for row in rows.mappings())
 
     def cost_lines(self) -> tuple[CostLine, ...]:
-        """Of every instance there was, ended or not."""
+        """Of every instance, ended or not."""
         table = schema.cost_lines
         with self._database.read() as connection:
             rows = connection.execute(select(table).order_by(table.c.seq)).mappings()
@@ -283,7 +283,7 @@ class SqlLedger:
     # --- the audit trail ---
 
     def audit(self, subject: str | None = None) -> tuple[AuditLine, ...]:
-        """Every change, oldest first; of one purchase, launch or instance if told which."""
+        """Every change, oldest first; `subject` limits it to one purchase, launch or instance."""
         table = schema.audit
         query = select(table).order_by(table.c.seq)
         if subject is not None:
@@ -291,7 +291,7 @@ class SqlLedger:
         with self._database.read() as connection:
             return tuple(AuditLine(**row) for row in connection.execute(query).mappings())
 
-    def _note(
+    def _audit(
         self, connection: Connection, what: str, subject: str, before: Any, after: Any, *, who: str = ""
     ) -> None:
         values = {"before": None if before is None else document(before), "after": document(after)}
@@ -366,5 +366,5 @@ def _hourly(connection: Connection, now: datetime) -> dict[tuple[str, SourceKind
     return sums
 
 
-def _whose(row: Any) -> LedgerOwner:
+def _owner_of(row: Any) -> LedgerOwner:
     return LedgerOwner(row["deployment"], row["account"], row["region"], row["cluster"])

@@ -1,6 +1,6 @@
-"""The book of alerts in the ledger's database: an alert and the words due about it are one transaction.
+"""Alerts in the database of the ledger: an alert and the messages due about it are one transaction.
 
-Rules that both books share are in `memory_alerts`.
+Rules that both implementations share are in `memory_alerts`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _words = schema.alert_words
 
 
 class SqlAlerts:
-    """`writing` opens a transaction that the leader alone may write in."""
+    """`writing` opens a transaction in which only the leader may write."""
 
     def __init__(self, database: Database, writing: Callable[[], AbstractContextManager[Connection]]) -> None:
         self._database, self._writing = database, writing
@@ -73,7 +73,7 @@ class SqlAlerts:
 
     def claim(self, target: str, at: datetime, until: datetime) -> tuple[Raised, Delivery] | None:
         waiting = select(_words).where(_words.c.target == target, _words.c.due_at.is_not(None))
-        with self._database.read() as connection:  # mostly there is nothing, and looking needs no lock
+        with self._database.read() as connection:  # usually nothing is due, and reading needs no lock
             if _due(connection.execute(waiting.order_by(_words.c.seq)).mappings().all(), at) is None:
                 return None
         with self._writing() as connection:
@@ -87,7 +87,7 @@ class SqlAlerts:
             return replace(held, deliveries=tuple(_of(connection, claimed.key))), claimed
 
     def mark(self, delivery: Delivery) -> None:
-        """Whoever leads now: that a word was sent is true, and must not be sent again by the next."""
+        """Not only the leader may write this: a message that was sent must not be sent again by the next leader."""
         with self._locked() as connection:
             mine = select(_words).where(_words.c.key == delivery.key, _words.c.target == delivery.target)
             for row in connection.execute(mine).mappings().all():
@@ -126,7 +126,7 @@ class SqlAlerts:
 
 
 def _due(rows: Sequence[RowMapping], at: datetime) -> RowMapping | None:
-    """The first that is due and not held back by an earlier one about the same alert."""
+    """The first message that is due and does not wait for an earlier one about the same alert."""
     held_back: set[str] = set()
     for row in rows:
         if row["key"] not in held_back and row["due_at"] <= at:

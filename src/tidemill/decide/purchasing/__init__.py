@@ -1,4 +1,4 @@
-"""Time and money: what became of each purchase, what may be bought now, and what the plans still lack.
+"""Purchases: what became of each, which may be submitted now, and what must be proposed for the plans.
 
 Fail closed: no approval, no budget, a ledger or an AWS that cannot be read, or any doubt about an earlier call means
 that nothing is bought. An approval binds an envelope, not an offer; the best offer inside it is taken at submit.
@@ -17,7 +17,7 @@ from tidemill.model.purchases import PurchaseIntent
 
 def manage_purchases(context: DecisionContext) -> None:
     if not (context.world.ledger_ok and context.world.cloud_ok):
-        return  # what was bought is found later; what is to be bought waits until we can see
+        return  # earlier purchases are found later, and new ones wait until both can be read
     by_window: dict[tuple[str, str], list[PurchaseIntent]] = {}
     for intent in context.world.purchases:
         by_window.setdefault((intent.plan, intent.window), []).append(intent)
@@ -31,7 +31,7 @@ def manage_purchases(context: DecisionContext) -> None:
 
 
 def _warn_of_unlisted_reservations(context: DecisionContext) -> None:
-    """A purchase that does not show is warned of where it is followed; what was adopted has nobody else to say it."""
+    """Adopted ones only: an unlisted purchase is warned of by `advance_purchase`."""
     for reservation in context.world.reservations:
         if not reservation.listed and reservation.owner == context.owner and not reservation.intent_id:
             context.warn(reservation.id, PurchaseWarning(PurchaseWarningKind.UNLISTED, reservation.id))

@@ -11,7 +11,7 @@ from tidemill.model.purchases import NOTHING_SPENT, Caps, PurchaseIntent, Spendi
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.platform import Approval, Platform, principal
 
-# Head-room of an envelope over the offer seen: prices move between proposal and approval.
+# An envelope allows a fee so much above the offer that was seen: prices move between proposal and approval.
 FEE_HEADROOM_PERCENT = 10
 
 
@@ -37,13 +37,13 @@ def not_granted(
 
 
 def approvals_needed(policy: Approval, fee_usd: int) -> int:
-    """How many people; two also where one or none would do for less money."""
+    """How many people must approve. A high fee needs two, whatever the mode."""
     dear = policy.two_above_usd is not None and fee_usd > policy.two_above_usd
     return 2 if policy.mode == "two" or dear else 1
 
 
 def _is_small(policy: Approval, fee_usd: int, spending: Spending) -> bool:
-    """Below the cap of one fee, which is 0 unless it is set, and of all fees of the month, where there is one."""
+    """Below the cap for one fee (0 unless it is set), and below the cap for all fees of the month, if there is one."""
     month_usd = spending.fees_usd + fee_usd
     within_month = policy.auto_monthly_usd is None or month_usd <= policy.auto_monthly_usd
     wants_two = policy.two_above_usd is not None and fee_usd > policy.two_above_usd
@@ -99,12 +99,12 @@ def highest_fee_usd(platform: Platform, plan: CapacityPlan | None, window: Deman
 def fee_to_approve_usd(
     platform: Platform, plan: CapacityPlan | None, window: DemandWindow | None, fee_usd: int
 ) -> int:
-    """What an approval may bind: the fee and a little more, but never over a ceiling that the fee itself keeps."""
+    """The highest fee an approval allows: the fee and a little more, but not over a ceiling that the fee keeps."""
     headroom_usd = fee_usd * (100 + FEE_HEADROOM_PERCENT) // 100
     ceiling_usd = highest_fee_usd(platform, plan, window)
     return min(headroom_usd, ceiling_usd) if ceiling_usd >= fee_usd else headroom_usd
 
 
 def lowest(ceiling_usd: int, *others_usd: int) -> int:
-    """Of ceilings that can only lower the first; 0 says nothing."""
+    """The lowest of several ceilings; 0 means that there is none, except for the first."""
     return min(ceiling_usd, ceiling_usd, *(other for other in others_usd if other))

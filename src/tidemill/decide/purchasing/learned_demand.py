@@ -1,4 +1,4 @@
-"""Demand nobody wrote down: what the pool's blocks were used for so far, and what has been waiting for a while.
+"""Demand that no document states: the use of the pool's blocks so far, and the pods that have waited for a while.
 
 The simplest rule that is honest: use that goes on, and a queue that stands, are needed from now on. It sees no trend
 and no week; whoever knows better writes a calendar. Rounded up to whole instances, and never more than is allowed.
@@ -25,7 +25,7 @@ from tidemill.model.world import World
 from tidemill.spec import Spec, names
 from tidemill.spec.capacity_plan import CapacityPlan
 
-# Shorter use says little about a week: until then what runs there now stands for it.
+# A shorter time says little about a week: until then the pods that run now are counted.
 _JUDGED_AFTER_H = 24.0
 
 
@@ -54,7 +54,7 @@ def _blocks(spec: Spec, world: World, plan: CapacityPlan) -> Iterator[Reservatio
 
 
 def _used(spec: Spec, world: World, block: Reservation) -> float:
-    """GPUs of it with a pod on them, on average since it started."""
+    """How many of its GPUs had a pod on them, on average since it started."""
     for use in world.uses:
         if use.reservation_id == block.id and use.held_h >= _JUDGED_AFTER_H * use.accelerators:
             return use.accelerators * use.used_h / use.held_h
@@ -67,7 +67,7 @@ def _used(spec: Spec, world: World, block: Reservation) -> float:
 
 
 def _standing(spec: Spec, world: World, plan: CapacityPlan) -> Iterator[Pod]:
-    """Pods that could run in the pool and have waited long enough not to be a passing crowd."""
+    """Pods that could run in the pool and have waited for long enough to count."""
     assert plan.spec.calendar is not None
     template = templates(spec).get(plan.spec.pool)
     if template is None:

@@ -1,4 +1,4 @@
-"""What EC2 must be asked before anything can be planned: a bounded number of searches, the near ones first.
+"""Which offers EC2 must be asked for before the planner runs: a bounded number of searches, the nearest dates first.
 
 EC2 answers a search with at most six offers of one length and size, so the questions are cut to what is missing: its
 layers (what is always missing, what is missing by day), each in one piece, and in pieces of some usual lengths.
@@ -29,21 +29,20 @@ from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
 
-# A round of planning asks at most so many questions, all calendars together: EC2 throttles, and more offers do not
-# make a much cheaper plan.
+# For one planning round, all calendars together: EC2 throttles, and more offers do not make a much cheaper plan.
 MAX_SEARCHES = 48
 MAX_EXTENSION_SEARCHES = 12
-# Lengths worth asking for besides the one that covers a stretch in one piece.
+# Lengths worth asking for besides the one that covers a span in one piece.
 USUAL_LENGTHS = (timedelta(days=7), timedelta(days=14), timedelta(days=28))
 USUAL_EXTENSIONS = (timedelta(days=1), timedelta(days=7), timedelta(days=14), timedelta(days=28))
 MAX_LAYERS = 3
-# First come, first served: an answer older than this is asked for again before anything is planned on it.
+# First come, first served: an older answer is not planned on.
 ANSWER_FRESH = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
 class MissingSpan:
-    """So many GPUs missing with breaks of less than a day: no block is shorter than that."""
+    """So many GPUs are missing, with breaks of less than a day: no block is shorter than that."""
 
     start: datetime
     end: datetime
@@ -51,7 +50,7 @@ class MissingSpan:
 
 
 def missing_spans(lacks: Iterable[Step]) -> tuple[MissingSpan, ...]:
-    """By layers: what is missing most of the time lies below what is missing on top of it now and then."""
+    """By layers: the lowest is missing most of the time, higher ones now and then on top of it."""
     lacks = tuple(lacks)
     heights = sorted({step.amount for step in lacks})
     if len(heights) > MAX_LAYERS:  # the lowest, the highest, and one between
@@ -74,7 +73,7 @@ def missing_spans(lacks: Iterable[Step]) -> tuple[MissingSpan, ...]:
 def offer_queries(
     spec: Spec, demand: PoolDemand, lacks: Iterable[Step], now: datetime
 ) -> tuple[OfferQuery, ...]:
-    """The near ones first, and of those the ones that cover most."""
+    """The nearest dates first, and of those the longest."""
     zones = demand.zones if set(demand.zones) != set(spec.platform.spec.subnets) else ()
     asked: dict[OfferQuery, None] = {}
     for stretch in missing_spans(lacks):
@@ -114,13 +113,13 @@ def _starts_and_lengths(demand: PoolDemand, stretch: MissingSpan) -> Iterator[tu
             start += duration
 
 
-# --- more time on what is held --------------------------------------------------------------------------
+# --- extensions --------------- --------------------------------------------------------------------------
 
 
 def extension_queries(
     plan: CapacityPlan, demand: PoolDemand, lacks: Iterable[Step], world: World
 ) -> tuple[ExtensionQuery, ...]:
-    """Of blocks that end within the time in which purchases are made, and are missed from then on."""
+    """For blocks that end soon and whose GPUs are missing from then on."""
     assert plan.spec.calendar is not None
     if plan.spec.extend.policy == "never":
         return ()
@@ -147,7 +146,7 @@ def extension_queries(
 
 
 def _extendable(world: World, block: Reservation) -> bool:
-    """EC2 would sell more time on it, nobody is asking for it already, and its payment has not failed before."""
+    """EC2 sells extensions of it now, no purchase of one is open, and no payment for one has failed."""
     if block.end is None or block.extension_pending_to is not None:
         return False
     if block.state not in SECURED_STATES:
@@ -162,7 +161,7 @@ def _extendable(world: World, block: Reservation) -> bool:
 
 
 def fresh_answer(world: World, query: OfferQuery) -> OfferSearch | None:
-    """The newest that is fresh. What starts now is asked for from a moving instant: minutes make no difference."""
+    """The newest fresh answer. A start-now search moves with the clock: minutes make no difference."""
     same = [
         search
         for search in world.searches

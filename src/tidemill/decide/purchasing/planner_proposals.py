@@ -1,8 +1,7 @@
-"""From the planner's advice to proposals: ask what a round needs, then put forward what must be decided now.
+"""Proposals for calendars: search for the offers a planning round needs, then propose what the planner chose.
 
-Advice is acted upon only while it is fresh, its ground has not moved and EC2 still shows the offer. Each proposal has
-a name made of what it covers, so that nothing is covered twice. Where nothing can be planned, the simple rule buys a
-block a week.
+A planner result counts only while it is fresh, the blocks it counts on are the same, and EC2 still shows the offer. The
+name of a proposal says what it covers, so that nothing is covered twice. Without a planner, a block a week is proposed.
 """
 
 from __future__ import annotations
@@ -118,14 +117,14 @@ def _is_due(context: DecisionContext, purchase: PlannedPurchase, before: list[Pu
     at = max(purchase.propose_from, propose_again_at(before) or purchase.propose_from)
     if context.now < at:
         assert context.world.planner_result is not None
-        # Later than that there will be newer advice, or none that may be acted upon.
+        # After that there will be a newer result, or none that is fresh.
         context.wake(at if at < context.world.planner_result.at + ANSWER_FRESH else None)
         return False
     return is_still_offered(context.world, purchase.offer)
 
 
 def is_still_offered(world: World, offer: Offer | ExtensionOffer) -> bool:
-    """By the newest answer to the question it was an answer to."""
+    """Whether the newest answer to the same query still has it."""
     if isinstance(offer, ExtensionOffer):
         return any(offer in search.offers for search in world.extension_searches)
     asked = [search.query for search in world.searches if offer in search.offers]
@@ -138,14 +137,15 @@ def is_still_offered(world: World, offer: Offer | ExtensionOffer) -> bool:
 
 
 _A_MONDAY = datetime(2024, 1, 1, 11, 30, tzinfo=UTC)  # any Monday on the grid: weeks are counted from it
-# Less than this is over before a block bought for it would serve.
+# A shorter week is over before a block bought for it would serve.
 SHORTEST = timedelta(hours=2)
 
 
 def weekly_windows(
     spec: Spec, plan: CapacityPlan, lacks: Iterable[Step], now: datetime
 ) -> tuple[DemandWindow, ...]:
-    """Of what is missing; named by the Monday they begin on, so that each week is bought once."""
+    """A window for each week in which something is missing, as high as its peak. Named by its Monday, so that each week
+    is bought once. Dearer than a plan; but what it buys is needed, and it needs no solver."""
     calendar = plan.spec.calendar
     assert calendar is not None
     demand, each = calendar_demand(spec, plan.name, 0), gpus_each(spec, calendar)

@@ -22,11 +22,11 @@ from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.platform import Platform
 
 ENGINE = "tidemill-engine"
-# After a person said no, or a search found nothing, the question is not asked again sooner.
+# After a person refused it, or a search found nothing, the same is not proposed again sooner.
 PROPOSE_AGAIN_AFTER = timedelta(hours=6)
-# ... and, however often it was in vain, not later: a window comes nearer meanwhile.
+# ... and, however often it was refused, not later than this: the window comes nearer meanwhile.
 MAX_BACKOFF = timedelta(days=2)
-# What is void so soon after it was made would be void again: a proposal must not come and go at every tick.
+# A proposal that was voided so soon would be voided again: it must not come and go at every tick.
 SHORT_LIFE = timedelta(minutes=10)
 
 
@@ -39,9 +39,9 @@ def intent_id(*parts: str) -> str:
 
 
 def needed_from(context: DecisionContext, plan: CapacityPlan, gap: Step) -> datetime:
-    """A block runs beside the one before it for so long, for services to move without a gap; if there is time."""
-    beside = gap.start - plan.spec.overlap
-    return beside if beside > context.now else gap.start
+    """The new block overlaps with the one before it, so that services can move without a gap; if there is time."""
+    overlapping = gap.start - plan.spec.overlap
+    return overlapping if overlapping > context.now else gap.start
 
 
 def block_intent(
@@ -53,7 +53,7 @@ def block_intent(
     duration: timedelta,
     attempt: int,
 ) -> PurchaseIntent:
-    # A gap ahead must be covered from its first minute; one that has begun, as soon as somebody says yes.
+    # A gap ahead must be covered from its first minute; one that has begun, as soon as the purchase is approved.
     views = context.spec.platform.spec.approval.expires_after
     ahead = needed_from(context, plan, gap)
     latest = ahead if ahead > context.now else min(best.start + views, gap.end)
@@ -102,7 +102,7 @@ def extension_intent(
 def extension_envelope(
     platform: Platform, block: Reservation, offer: ExtensionOffer, max_fee_usd: int, now: datetime
 ) -> Envelope:
-    """What somebody says yes to: this block, so much longer, and no later than EC2 sells it."""
+    """This block, so much longer. It expires when EC2 stops selling extensions of the block."""
     return Envelope(
         instance_type=block.instance_type,
         count=block.count,
@@ -120,7 +120,7 @@ def extension_envelope(
 
 
 def window_name(purchase: PlannedPurchase) -> str:
-    """What it covers: the same purchase has the same name in every round, and another has another."""
+    """It says what the purchase covers: the same purchase has the same name in every round."""
     offer = purchase.offer
     if isinstance(offer, ExtensionOffer):
         return f"{offer.reservation_id}-until-{offer.end:%y%m%d}"
@@ -153,7 +153,7 @@ def _block_envelope(
     zones = plan.spec.calendar.zones or tuple(sorted(context.spec.platform.spec.subnets))
     views = context.spec.platform.spec.approval.expires_after
     earliest, latest = offer.start, offer.start
-    if starts_now(offer):  # whenever somebody says yes; the sooner the better
+    if starts_now(offer):  # as soon as it is approved
         earliest, latest = context.now, max(latest, min(latest + views, offer.end - timedelta(days=1)))
     return Envelope(
         instance_type=offer.instance_type,
@@ -178,31 +178,31 @@ def _expires_at(context: DecisionContext) -> datetime:
     return context.now + context.spec.platform.spec.approval.expires_after
 
 
-# --- once more ----------------------------------------------------------------------------------------
+# --- proposing again-------------------------------------------------------------------------------------
 
 
 def propose_again_at(before: Sequence[PurchaseIntent]) -> datetime | None:
-    """From when on, given what became of the earlier proposals (oldest first); None: at once.
+    """When the same may be proposed again, given what became of earlier proposals (oldest first); None: at once.
 
     A proposal that expired is made anew at once the first time: its approval may have come while nothing was offered.
     """
-    in_vain = 0
+    refusals = 0
     last: PurchaseIntent | None = None
     for intent in before:
         if intent.state is PurchaseState.REFUSED or _expired(intent):
-            in_vain, last = in_vain + 1, intent
+            refusals, last = refusals + 1, intent
         else:
-            in_vain, last = 0, None
+            refusals, last = 0, None
     if last is None or last.state_at is None:
         return None
-    doubled = in_vain - 1 if last.state is PurchaseState.REFUSED else in_vain - 2
+    doubled = refusals - 1 if last.state is PurchaseState.REFUSED else refusals - 2
     return (
         last.state_at if doubled < 0 else last.state_at + min(PROPOSE_AGAIN_AFTER * 2**doubled, MAX_BACKOFF)
     )
 
 
 def _expired(intent: PurchaseIntent) -> bool:
-    """Voided because its time was over; what was covered after a while, or dropped from the plan, was not in vain."""
+    """Voided because it expired, or right after it was made. Others were covered, or dropped from the plan."""
     over_at = intent.state_at if intent.state is PurchaseState.VOIDED else None
     if over_at is None:
         return False

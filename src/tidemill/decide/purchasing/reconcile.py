@@ -1,6 +1,6 @@
-"""The purchases that are written down: find out what became of them, submit what is approved, void what is not needed.
+"""One purchase from the ledger: find out what became of it, submit it if it is approved, void it if it is not needed.
 
-Not found is not "not bought": an outcome that is unknown stays quarantined and is never repeated.
+Not found is not "not bought": a purchase whose outcome is unknown is never submitted again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tidemill.model.purchase_reasons import (
 )
 from tidemill.model.purchases import MAY_COST, PurchaseIntent, PurchaseState
 
-# A submit that found no offer inside the envelope tries again while the approval lives.
+# After a submit that bought nothing the next one follows this much later, until the approval expires.
 SUBMIT_AGAIN_AFTER = timedelta(minutes=10)
-# EC2 answers within seconds or not at all; after this long an unanswered purchase is quarantined.
+# EC2 answers within seconds or not at all; after this long the outcome of a call is unknown.
 CALL_ANSWERS_WITHIN = timedelta(minutes=1)
-# A payment fails within 12 hours, and lists are minutes late: what does not show after this long, a person must see to.
+# A payment fails within 12 hours, and EC2 lists a block within minutes. After this long a person must look.
 SHOWS_WITHIN = timedelta(days=1)
 
 
@@ -47,7 +47,7 @@ def advance_purchase(context: DecisionContext, intent: PurchaseIntent) -> None:
 
 
 def _record_found_after_all(context: DecisionContext, intent: PurchaseIntent) -> None:
-    """EC2 had said no, or a person was sure, and yet there it is. What exists is ours, and its money is spent."""
+    """EC2 had said no, or a person had settled it, and yet AWS shows it. The block is ours, and its fee is spent."""
     made = reservations_made_by(context, intent)
     reason = PurchaseReason(ReasonKind.FOUND_AFTER_ALL, reservation_ids=made, name=intent.state.value)
     context.warn(intent.id, reason)
@@ -58,7 +58,7 @@ def _record_found_after_all(context: DecisionContext, intent: PurchaseIntent) ->
 def _resolve_doubt(context: DecisionContext, intent: PurchaseIntent) -> None:
     made = reservations_made_by(context, intent)
     if made:
-        # The fee was written before the call: EC2's lists do not tell it.
+        # The fee was written before the call: DescribeCapacityReservations does not return it.
         kind = ReasonKind.FOUND_IN_HISTORY if intent.extends else ReasonKind.FOUND_BY_TAG
         reason = PurchaseReason(kind, reservation_ids=made)
         context.do(SettlePurchase(intent, "confirmed", made, intent.fee_usd, reason))
@@ -77,7 +77,7 @@ def _resolve_doubt(context: DecisionContext, intent: PurchaseIntent) -> None:
 
 
 def _unpaid_reservations(context: DecisionContext, intent: PurchaseIntent) -> tuple[str, ...]:
-    """What it made, if EC2 shows that none of it was paid."""
+    """The reservations it made, if EC2 shows that none of them was paid."""
     made = [
         reservation
         for reservation in context.world.reservations
@@ -125,7 +125,7 @@ def reservations_made_by(context: DecisionContext, intent: PurchaseIntent) -> tu
 
 
 def _check_delivery(context: DecisionContext, intent: PurchaseIntent) -> None:
-    """EC2 tells nobody: a purchase that was never paid must be looked for, and its demand planned anew."""
+    """EC2 sends no message about a failed payment: look for it, so that the demand is planned anew."""
     more = set(reservations_made_by(context, intent)) - set(intent.reservation_ids)
     if more:
         ids = tuple(sorted((*intent.reservation_ids, *more)))
@@ -205,7 +205,7 @@ def _not_wanted(context: DecisionContext, intent: PurchaseIntent) -> ReasonKind 
 
 
 def why_not_allowed(context: DecisionContext, intent: PurchaseIntent) -> PurchaseReason | None:
-    """Why this may not be bought, or None. Asked here and again at the moment of buying."""
+    """Why this may not be bought, or None. The buyer asks again."""
     spending = context.world.spending
     why_not = not_granted(context.spec.platform, intent, spending)
     if why_not is not None:

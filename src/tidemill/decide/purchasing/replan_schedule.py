@@ -1,7 +1,7 @@
-"""When all calendars are planned anew, what must be known for it, and whether it is known.
+"""When the planner runs next for all calendars, which offers it needs for that, and whether they are known.
 
-A round is due while something is missing within the time in which purchases are made: on a cadence, and soon after
-blocks or intents changed. It is ready once every question has a fresh answer; then whoever runs the planner may begin.
+A round is due while a purchase could be due: on a cadence, and soon after blocks or intents changed. It is ready once
+every query has a fresh answer; then `engine.planner_runner` starts the planner.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
 
-# Purchases come in flocks: after a change the next round waits for the others.
+# Purchases come several at a time: after a change the next round waits for the others.
 CHANGE_PAUSE = timedelta(minutes=10)
-# What is missing for no longer than this nobody can still buy a block for: EC2 sells from half an hour ahead.
+# For a gap that is over sooner than this no block can be bought any more: EC2 sells from half an hour ahead.
 TOO_LATE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningRound:
-    """The questions of one round."""
+    """The queries of one planning round."""
 
     offers: tuple[OfferQuery, ...]
     extensions: tuple[ExtensionQuery, ...]
@@ -52,7 +52,7 @@ class PlanningRound:
         )
 
     def stale_at(self, world: World) -> datetime | None:
-        """When the first of its answers is too old to plan on; None: there are none."""
+        """When its oldest answer becomes too old to plan on; None: there are no answers."""
         told = [found.at for query in self.offers if (found := fresh_answer(world, query)) is not None]
         more = [
             more_time.at
@@ -63,7 +63,7 @@ class PlanningRound:
 
 
 def next_round_at(spec: Spec, world: World) -> datetime | None:
-    """When the next round is due, perhaps in the past; None: nothing will be missing as far as anybody sees."""
+    """When the next round is due, perhaps in the past; None: nothing is missing within the horizon."""
     plans = plans_with_calendar(spec)
     if not plans:
         return None
@@ -79,7 +79,7 @@ def next_round_at(spec: Spec, world: World) -> datetime | None:
 
 
 def schedule_changes_at(spec: Spec, world: World) -> datetime:
-    """When the next round may turn out to be due at another instant: the horizon moved, or it is too late."""
+    """When `next_round_at` may answer otherwise: the horizon moves, or it becomes too late to buy for a gap."""
     late = [
         first.end - too_late(spec, plan)
         for plan in plans_with_calendar(spec)
@@ -89,7 +89,7 @@ def schedule_changes_at(spec: Spec, world: World) -> datetime:
 
 
 def _wanted_from(spec: Spec, world: World, plan: CapacityPlan) -> datetime | None:
-    """From when a purchase could be due for it."""
+    """From when on a purchase could be due for this plan."""
     calendar = plan.spec.calendar
     assert calendar is not None
     if learned_of(calendar):
@@ -99,7 +99,7 @@ def _wanted_from(spec: Spec, world: World, plan: CapacityPlan) -> datetime | Non
 
 
 def _first_missing(spec: Spec, world: World, plan: CapacityPlan) -> Step | None:
-    """Of what is worth a round. What is left between two blocks was weighed when they were bought."""
+    """The first gap worth a round. The short gap between two blocks was priced when they were bought."""
     demand = calendar_demand(spec, plan.name, 0)
     hand_over = demand.warm_up + demand.wind_down
     last = world.now + too_late(spec, plan)
@@ -135,7 +135,7 @@ def from_now_on(steps: tuple[Step, ...], now: datetime) -> tuple[Step, ...]:
 
 
 def planning_round(spec: Spec, world: World, learned_gpus: Mapping[str, int]) -> PlanningRound:
-    """What a round at this instant must ask. The calendars share the bound by what is nearest."""
+    """The queries of a round at this instant. All calendars share one limit, and the nearest dates come first."""
     offers: list[OfferQuery] = []
     extensions: list[ExtensionQuery] = []
     for plan in plans_with_calendar(spec):
@@ -160,9 +160,9 @@ def planning_round(spec: Spec, world: World, learned_gpus: Mapping[str, int]) ->
 def held_and_expected(
     spec: Spec, reservations: Iterable[Reservation], purchases: Iterable[PurchaseIntent], now: datetime
 ) -> tuple[Reservation, ...]:
-    """Ours, and what was asked for and may still come."""
+    """Our reservations, and those that open purchases may still bring."""
     owner = spec.platform.spec.deployment
-    # What is to start as soon as somebody says yes counts from now: else it would be asked for twice.
+    # A block that starts as soon as it is approved counts from now: else it would be proposed twice.
     at_once = {
         purchase.id: purchase.envelope.earliest_start for purchase in purchases if _is_planned(spec, purchase)
     }
@@ -187,7 +187,7 @@ def missing_over_horizon(
     purchases: tuple[PurchaseIntent, ...],
     day: datetime,
 ) -> tuple[Step, ...]:
-    """Of one plan, over its horizon from a grid instant on; remembered, because most ticks change nothing of it."""
+    """What one plan misses over its horizon, from a grid instant on. Cached: most ticks change nothing of it."""
     calendar = spec.plans[plan_name].spec.calendar
     assert calendar is not None
     held = held_and_expected(spec, reservations, purchases, day)
@@ -198,7 +198,7 @@ def missing_over_horizon(
 def basis(
     spec: Spec, reservations: Iterable[Reservation], purchases: Iterable[PurchaseIntent], now: datetime
 ) -> tuple[str, ...]:
-    """What advice is reckoned from: by intent while it lives, so that a purchase that goes its way changes nothing."""
+    """The blocks that a planner result counts on, named by intent: a purchase that is confirmed changes nothing."""
     found = {
         f"{block.intent_id or block.id} x{block.count}"
         + ("" if block.end is None else f" until {block.end:%Y-%m-%dT%H:%M}")

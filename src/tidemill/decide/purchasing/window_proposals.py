@@ -54,13 +54,13 @@ from tidemill.model.purchase_reasons import (
 from tidemill.model.purchases import OPEN, PurchaseIntent, PurchaseState
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 
-# Offers are first come, first served: an answer older than this is asked for again before it is used.
+# Offers are first come, first served: an older answer is not used.
 SEARCH_FRESH = timedelta(minutes=30)
-# More time keeps the nodes: nothing boots and nothing moves. It may cost a quarter more than a new block.
+# An extension keeps the nodes, so it may cost a quarter more than a new block.
 EXTENSION_WORTH_PERCENT = 125
-# Blocks end on the grid, and demand begins when people say: what ends within a day of it runs into it.
+# Blocks end on the grid, and demand begins at any time: a block that ends within a day of it can be extended for it.
 NEAR = timedelta(days=1)
-# An answer older than this is asked for again; one that was empty, sooner than a search for blocks: the window closes.
+# An older answer is not used; after an empty one EC2 is asked sooner than for blocks, because extensions close.
 EXTENSION_ANSWER_FRESH = timedelta(minutes=30)
 EMPTY_ANSWER_FRESH = timedelta(hours=2)
 
@@ -72,7 +72,7 @@ def cover_window(
     intents: list[PurchaseIntent],
     held: list[Reservation],
 ) -> None:
-    """`held` counts what is under way too."""
+    """`held` includes what open purchases may still bring."""
     opens = window.start - plan.spec.propose_before
     if context.now >= window.end:
         return
@@ -99,7 +99,7 @@ def _propose(
     intents: list[PurchaseIntent],
     held: list[Reservation],
 ) -> None:
-    """More time on a block that is there is asked for first; the price of a new one decides whether it is worth it."""
+    """EC2 is asked for an extension first; the price of a new block decides which of the two is proposed."""
     longer = _extension_offers(context, plan, window, gap, intents)
     if longer is None:
         return  # asked, and not answered yet
@@ -143,7 +143,7 @@ def _no_offer(
 
 
 def _is_too_dear(context: DecisionContext, plan: CapacityPlan, window: DemandWindow, fee_usd: int) -> bool:
-    """What nobody may ever buy is not proposed. A platform without any ceiling only proposes."""
+    """A fee above the ceilings is not proposed. A platform without any ceiling only proposes."""
     ceiling_usd = highest_fee_usd(context.spec.platform, plan, window)
     if fee_usd <= ceiling_usd or not (ceiling_usd or window.max_fee_usd):
         return False
@@ -153,7 +153,7 @@ def _is_too_dear(context: DecisionContext, plan: CapacityPlan, window: DemandWin
 
 
 def _just_bought(context: DecisionContext, intents: list[PurchaseIntent]) -> bool:
-    """Confirmed, and AWS does not show it yet: lists can be minutes late, and the payment of an extension hours."""
+    """Confirmed, and AWS does not show it yet: the list can be minutes late, and the payment of an extension hours."""
     for intent in intents:
         if intent.state is not PurchaseState.CONFIRMED:
             continue
@@ -176,7 +176,7 @@ def _extension_offers(
     gap: Step,
     intents: list[PurchaseIntent],
 ) -> list[tuple[Reservation, ExtensionOffer]] | None:
-    """What EC2 would sell, the cheapest first; None: it has been asked and has not answered."""
+    """The cheapest first; None: EC2 is asked and has not answered yet."""
     offers = []
     reason = SearchReason(SearchKind.WINDOW_OUTLASTS_BLOCK, plan.name, window.name)
     for block, by in _extendable(context, plan, window, gap, intents):
@@ -195,7 +195,8 @@ def _extendable(
     gap: Step,
     intents: list[PurchaseIntent],
 ) -> list[tuple[Reservation, timedelta]]:
-    """Blocks that end where the gap begins and are large enough, with the time that would close it; the least first."""
+    """Blocks that end where the gap begins and are large enough, each with the time that would close it; the shortest
+    first."""
     if plan.spec.extend.policy == "never":
         return []
     found = []
@@ -223,14 +224,14 @@ def _may_extend(context: DecisionContext, block: Reservation, by: timedelta) -> 
 
 
 def _failed_before(block: Reservation, intents: list[PurchaseIntent]) -> bool:
-    """Its payment failed once: what it would cover is bought as a new block."""
+    """A payment for an extension of it failed once: a new block is bought instead."""
     return any(intent.extends == block.id and intent.state is PurchaseState.FAILED for intent in intents)
 
 
 def _extension_offer(
     context: DecisionContext, block: Reservation, by: timedelta, reason: SearchReason
 ) -> ExtensionOffer | bool:
-    """The offer; True: it was asked for and is not answered yet; False: EC2 has none."""
+    """The offer; True: EC2 is asked and has not answered yet; False: EC2 has none."""
     search = _latest_extension_search(context, ExtensionQuery(block.id, by))
     fresh = EXTENSION_ANSWER_FRESH if search is not None and search.offers else EMPTY_ANSWER_FRESH
     if search is None or context.now - search.at >= fresh:
@@ -280,7 +281,7 @@ def _block_offers(
     query: OfferQuery,
     held: list[Reservation],
 ) -> list[Offer] | None:
-    """Those that would close the gap; None: EC2 has been asked and has not answered."""
+    """Those that would close the gap; None: EC2 is asked and has not answered yet."""
     search = _latest_search(context, query)
     fresh = SEARCH_FRESH if search is not None and search.offers else PROPOSE_AGAIN_AFTER
     if search is None or context.now - search.at >= fresh:
@@ -338,7 +339,7 @@ def lets_lapse(context: DecisionContext, plan: CapacityPlan, window: DemandWindo
 
 
 def used_share(context: DecisionContext, reservation_id: str) -> float | None:
-    """Accelerator hours with a pod on them, of those that were ours to use; None: less than a day to judge by."""
+    """The share of accelerator hours with a pod on them; None: the block is less than a day old."""
     return next(
         (
             use.used_h / use.held_h

@@ -1,4 +1,4 @@
-"""Whose ledger it is. Two platforms in one ledger would spend each other's budgets and settle each other's intents."""
+"""The deployment a ledger belongs to. Two in one ledger would spend each other's budgets."""
 
 from __future__ import annotations
 
