@@ -27,6 +27,7 @@ from tidemill.decide import decide
 from tidemill.model.capacity import SourceKind
 from tidemill.model.plan import Admit, AnnounceEnd, Launch, Plan, StartDrain
 from tidemill.model.purchases import Spending
+from tidemill.model.reasons import DrainKind
 from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-18")
@@ -175,7 +176,8 @@ def test_overflow_nodes_are_drained_before_the_money_is_gone():
     up = node(source=ON_DEMAND)
     work = pod(gpus=8, on=up, overflow=True)
     nearly = world(up, work, spent(hourly_usd=1_000))
-    assert of(decide(documents(monthly=1_000 + P5_USD_H * 0.15), nearly), StartDrain)
+    (started,) = of(decide(documents(monthly=1_000 + P5_USD_H * 0.15), nearly), StartDrain)
+    assert (started.reason.kind, started.reason.is_end) == (DrainKind.MONEY_ENDS, True)
 
 
 def test_a_job_that_the_money_would_not_see_through_is_held():

@@ -15,7 +15,8 @@ from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import ReservationState
 from tidemill.model.plan import ForceDelete, Outcome, Plan, SubmitPurchase, Warning
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
-from tidemill.model.reasons import EndKind, EndReason, ServiceShort, ShortKind, WarningKind, WarningReason
+from tidemill.model.reasons import EndKind, EndReason
+from tidemill.model.warning_reasons import ServiceShort, ShortKind, WarningKind, WarningReason
 from tidemill.model.world import World
 from tidemill.report.alerts import NAMED, alerts
 from tidemill.spec import Spec

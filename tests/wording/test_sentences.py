@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.decide.builders import ahead
-from tidemill.model import reasons
+from tidemill.model import reasons, warning_reasons
 from tidemill.model.reasons import (
     AdmitKind,
     AdmitReason,
@@ -26,7 +26,14 @@ from tidemill.model.reasons import (
     TerminateKind,
     TerminateReason,
 )
-from tidemill.wording import actions, handover, holds, sentence, warnings
+from tidemill.model.warning_reasons import (
+    MissingRequirement,
+    RequirementKind,
+    ShortKind,
+    WarningKind,
+    WarningReason,
+)
+from tidemill.wording import Reason, actions, handover, holds, sentence, warnings
 
 TABLES: dict[type, tuple[type[StrEnum], Mapping[Any, Any]]] = {
     reasons.InstanceEnd: (reasons.InstanceEndKind, actions.INSTANCE_ENDS),
@@ -40,8 +47,8 @@ TABLES: dict[type, tuple[type[StrEnum], Mapping[Any, Any]]] = {
     TerminateReason: (TerminateKind, actions.TERMINATIONS),
     reasons.StepReason: (reasons.StepKind, actions.STEPS),
     HoldReason: (HoldKind, holds.HOLDS),
-    reasons.WarningReason: (reasons.WarningKind, warnings.WARNINGS),
-    reasons.MissingRequirement: (reasons.RequirementKind, handover.REQUIREMENTS),
+    WarningReason: (WarningKind, warnings.WARNINGS),
+    MissingRequirement: (RequirementKind, handover.REQUIREMENTS),
 }
 RETIRED = reasons.InstanceEnd(reasons.InstanceEndKind.RETIREMENT)
 ENDS = DrainReason(DrainKind.SOURCE_ENDS, at=ahead("1h"), name="cr-1")
@@ -62,7 +69,7 @@ def filled(family: type, kind: StrEnum) -> Any:
 
 
 def said(reason: Any) -> str:
-    if isinstance(reason, reasons.MissingRequirement):
+    if isinstance(reason, MissingRequirement):
         return handover.requirement_sentence(reason)
     if isinstance(reason, reasons.InstanceEnd):
         return actions.instance_end_sentence(reason)
@@ -82,8 +89,9 @@ def test_every_kind_has_one_sentence_of_its_own(family: type):
 
 def test_every_family_of_reasons_is_checked_here():
     """Families without a kind, or with their own sentences for each, are tested where they are made."""
-    kinds = {one for one in vars(reasons).values() if isinstance(one, type) and issubclass(one, StrEnum)}
-    assert kinds - {kind for kind, _ in TABLES.values()} == {StrEnum, reasons.ShortKind}
+    known = [*vars(reasons).values(), *vars(warning_reasons).values()]
+    kinds = {one for one in known if isinstance(one, type) and issubclass(one, StrEnum)}
+    assert kinds - {kind for kind, _ in TABLES.values()} == {StrEnum, ShortKind}
 
 
 @pytest.mark.parametrize(
@@ -109,5 +117,5 @@ def test_every_family_of_reasons_is_checked_here():
          "pool p5 has no active capacity; block cr-2 starts 2026-11-16T14:00:00Z"),
     ],
 )  # fmt: skip
-def test_given_a_reason_when_it_is_worded_then_people_read_this(reason: reasons.Reason, text: str):
+def test_given_a_reason_when_it_is_worded_then_people_read_this(reason: Reason, text: str):
     assert sentence(reason) == text

@@ -21,7 +21,8 @@ from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Action, Plan, Unmet, UnmetCode, Warning
 from tidemill.model.pods import Method, Pod, Workload
-from tidemill.model.reasons import AnyWarning, HoldReason
+from tidemill.model.reasons import HoldReason
+from tidemill.model.warning_reasons import AnyWarning
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner

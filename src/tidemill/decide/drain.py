@@ -34,9 +34,8 @@ from tidemill.model.reasons import (
     StepReason,
     TerminateKind,
     TerminateReason,
-    WarningKind,
-    WarningReason,
 )
+from tidemill.model.warning_reasons import WarningKind, WarningReason
 
 # A deadline that moved by less is not announced again.
 END_MOVED = timedelta(minutes=2)
@@ -155,7 +154,8 @@ def _start(context: DecisionContext, view: NodeView) -> None:
             DrainKind.INSTANCE_ENDS, at=deadline, name=source, instance_end=instance.ends_why
         )
     else:
-        reason = DrainReason(DrainKind.SOURCE_ENDS, at=deadline, name=source)
+        kind = DrainKind.SOURCE_ENDS if view.source.kind in PREPAID else DrainKind.MONEY_ENDS
+        reason = DrainReason(kind, at=deadline, name=source, pool=view.facts.pool_name)
     context.do(StartDrain(view.node.kube.name, reason))
     for pod in view.pods:
         if pod.terms.do_not_disrupt:

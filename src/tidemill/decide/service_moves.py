@@ -16,7 +16,7 @@ from typing import Literal
 from tidemill.decide.deadlines import MARGIN, REPLACEMENT_START, SIGNAL_LAG, waves_lead
 from tidemill.model.nodes import Node
 from tidemill.model.pods import Method, Pod, Terms, Workload
-from tidemill.model.reasons import MissingRequirement, RequirementKind
+from tidemill.model.warning_reasons import MissingRequirement, RequirementKind
 from tidemill.spec.default_durations import BOOT, LOAD
 
 Workloads = Mapping[str, Workload]

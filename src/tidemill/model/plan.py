@@ -14,7 +14,6 @@ from tidemill.model.purchase_reasons import ProposalReason, PurchaseReason, Sear
 from tidemill.model.purchases import LaunchIntent, PurchaseIntent
 from tidemill.model.reasons import (
     AdmitReason,
-    AnyWarning,
     DrainReason,
     EndReason,
     EvictReason,
@@ -26,6 +25,7 @@ from tidemill.model.reasons import (
     StepReason,
     TerminateReason,
 )
+from tidemill.model.warning_reasons import AnyWarning
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Why the engine acts, as data: no sentence is made here, and no program reads one.
 
 Each family is a closed enum of kinds and a frozen dataclass with the facts the kinds speak of. A fact that a kind
-does not use keeps its default. `tidemill.wording` has exactly one sentence for every kind.
+does not use keeps its default. `tidemill.wording` has exactly one sentence for every kind. The reasons of purchases
+and of warnings have modules of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from tidemill.model.labels import Pairs
-from tidemill.model.purchase_reasons import ProposalReason, PurchaseReason, PurchaseWarning, SearchReason
 from tidemill.model.resources import Amounts
 
 # --- instances that AWS ends ------------------------------------------------------------------------------
@@ -42,7 +42,8 @@ class InstanceEnd:
 class DrainKind(StrEnum):
     """The values are stored in a taint: at most 63 characters of [A-Za-z0-9._-]."""
 
-    SOURCE_ENDS = "source-ends"  # name: the source's label; at: by when the node must be empty
+    SOURCE_ENDS = "source-ends"  # a reservation's; name: its id; pool; at: by when the node must be empty
+    MONEY_ENDS = "money-ends"  # of capacity by the hour; name: the source's label; pool; at
     INSTANCE_ENDS = "instance-ends"  # AWS ends this instance alone; instance_end: why; at
     NODE_CHECK_FAILED = "node-check-failed"  # detail: the check's words
     DRIFTED_TYPE = "drifted-instance-type"  # name: the instance type; pool
@@ -53,7 +54,7 @@ class DrainKind(StrEnum):
 
 
 # Ends that nobody can hold back. All other drains are the engine's own choice.
-ENDS = frozenset({DrainKind.SOURCE_ENDS, DrainKind.INSTANCE_ENDS})
+ENDS = frozenset({DrainKind.SOURCE_ENDS, DrainKind.MONEY_ENDS, DrainKind.INSTANCE_ENDS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,108 +335,3 @@ class HoldReason:
     pairs: Pairs = ()
     next_block: str = ""
     next_start: datetime | None = None
-
-
-# --- warnings -----------------------------------------------------------------------------------------
-
-
-class WarningKind(StrEnum):
-    FAILED_NODE_WAITS = "failed-node-waits"  # drain: why the node is drained
-    DO_NOT_DISRUPT_ENDS = "do-not-disrupt-ends"  # name: the source; at: by when it must be empty
-    BUDGET_BLOCKS_EVICTION = "budget-blocks-eviction"  # at: when the pods that are left are deleted
-    GANG_POD_NOT_RECREATED = "gang-pod-not-recreated"  # recreate: why it should be
-    KARPENTER_SPLITS_GANG = "karpenter-splits-gang"  # name: the pool
-    DRIFT_DO_NOT_DISRUPT = "drift-do-not-disrupt"  # drain: the drift; name: the pod that stays
-    DRIFT_NOT_RECREATED = "drift-not-recreated"  # drain, name
-    DRIFT_GANG_OPEN_END = "drift-gang-open-end"  # drain, name; gang: whose end is not known
-
-
-@dataclass(frozen=True, slots=True)
-class WarningReason:
-    kind: WarningKind
-    name: str = ""
-    gang: str = ""
-    at: datetime | None = None
-    drain: DrainReason | None = None
-    recreate: RecreateReason | None = None
-
-
-class RequirementKind(StrEnum):
-    """What a hand-over method needs of a workload."""
-
-    ROLLOUT_OF_STATEFULSET = "rollout-of-statefulset"
-    SCALE_OF_STATEFULSET = "scale-of-statefulset"
-    MAX_SURGE = "max-surge"
-    MAX_UNAVAILABLE = "max-unavailable"  # count: replicas it comes to
-    MAY_SCALE = "may-scale"
-    PAIR_NAMED = "pair-named"
-    PAIR_DEPLOYED = "pair-deployed"  # name: the pair
-    PAIR_ON_OTHER_NODES = "pair-on-other-nodes"  # name: the pair
-
-
-@dataclass(frozen=True, slots=True)
-class MissingRequirement:
-    kind: RequirementKind
-    name: str = ""
-    count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class MethodUnavailable:
-    """A service asks for a hand-over method and lacks what it needs: its replicas are evicted instead."""
-
-    method: str
-    missing: tuple[MissingRequirement, ...]
-
-
-class ShortKind(StrEnum):
-    NO_SUCCESSOR = "no-successor"
-    MINIMUM_IS_ALL = "minimum-is-all"  # each replica is missed while it moves
-    BRIDGE_IN_WAVES = "bridge-in-waves"  # nodes by the hour are launched for it, one wave after the other
-    SUCCESSOR_LATE = "successor-late"
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceShort:
-    """A service will have fewer Ready replicas than its minimum when its block ends."""
-
-    kind: ShortKind
-    minimum: int
-    since: datetime
-    lasts: timedelta | None  # None: nothing takes over
-    block: str
-    deadline: datetime  # when the block must be empty
-    method: str
-    leaving: int  # replicas on the block
-    successor: str  # empty: none is known
-    ready_from: datetime | None  # when the successor takes pods
-    remedies: tuple[tuple[str, float], ...]  # what would help, and about how many dollars it costs
-
-
-@dataclass(frozen=True, slots=True)
-class PinMustMove:
-    """A pool is pinned to reservations by id, and a block that follows them is not among them."""
-
-    block: str  # the one that stays unused
-    ids: tuple[str, ...]  # what the pool should be pinned to
-    last: str = ""  # the pinned reservation that ends last; empty: none is left
-    ends: datetime | None = None  # when it must be empty
-
-
-@dataclass(frozen=True, slots=True)
-class ProvisionerMessage:
-    """What a provisioner has to say about its groups or NodePools: shown to people as it is, never read."""
-
-    text: str
-
-
-AnyWarning = (
-    WarningReason
-    | MethodUnavailable
-    | ServiceShort
-    | PinMustMove
-    | PurchaseReason
-    | PurchaseWarning
-    | ProvisionerMessage
-)
-Reason = ActionReason | HoldReason | AnyWarning | SearchReason | ProposalReason

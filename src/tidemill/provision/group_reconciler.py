@@ -16,7 +16,7 @@ from tidemill.model.capacity import SECURED_STATES
 from tidemill.model.errors import Gone, Retryable, TidemillError
 from tidemill.model.plan import Warning
 from tidemill.model.purchases import LaunchIntent
-from tidemill.model.reasons import ProvisionerMessage
+from tidemill.model.warning_reasons import ProvisionerMessage
 from tidemill.model.world import World
 from tidemill.ports.compute import Compute
 from tidemill.provision import managed

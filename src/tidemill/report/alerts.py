@@ -16,7 +16,7 @@ from tidemill.model.plan import ForceDelete, Outcome, Plan, SettlePurchase, Subm
 from tidemill.model.pods import Pod
 from tidemill.model.purchase_reasons import NOTHING_BOUGHT
 from tidemill.model.purchases import NOT_SUBMITTED, Envelope, PurchaseIntent, PurchaseState
-from tidemill.model.reasons import ServiceShort
+from tidemill.model.warning_reasons import ServiceShort
 from tidemill.model.world import World
 from tidemill.report.alerts_of_blocks import about_blocks
 from tidemill.spec import Spec

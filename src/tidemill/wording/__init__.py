@@ -8,12 +8,12 @@ speak: the engine's log, alerts, the simulator's journal and Kubernetes Events s
 from __future__ import annotations
 
 from tidemill.model.purchase_reasons import ProposalReason, PurchaseReason, PurchaseWarning, SearchReason
-from tidemill.model.reasons import (
-    HoldReason,
+from tidemill.model.reasons import ActionReason, HoldReason
+from tidemill.model.warning_reasons import (
+    AnyWarning,
     MethodUnavailable,
     PinMustMove,
     ProvisionerMessage,
-    Reason,
     ServiceShort,
     WarningReason,
 )
@@ -27,6 +27,8 @@ from tidemill.wording.purchases import (
     search_sentence,
 )
 from tidemill.wording.warnings import warning_sentence
+
+Reason = ActionReason | HoldReason | AnyWarning | SearchReason | ProposalReason
 
 
 def sentence(reason: Reason) -> str:

@@ -41,6 +41,7 @@ INSTANCE_ENDS: dict[InstanceEndKind, Sentence[InstanceEnd]] = {
 }
 DRAINS: dict[DrainKind, Sentence[DrainReason]] = {
     DrainKind.SOURCE_ENDS: lambda reason: f"{reason.name} must be empty{_by(reason)}",
+    DrainKind.MONEY_ENDS: "the money for {name} nodes of pool {pool} lasts until {at}",
     DrainKind.INSTANCE_ENDS: lambda reason: (
         f"{instance_end_sentence(reason.instance_end)}: the node must be empty{_by(reason)}"
     ),
@@ -73,13 +74,15 @@ SETTLEMENTS: dict[SettleKind, Sentence[SettleReason]] = {
 ADMISSIONS: dict[AdmitKind, Sentence[AdmitReason]] = {
     AdmitKind.NODE_FREE: "there is room and time on {name}",
     AdmitKind.NODES_FREE: "there is room and time on {count:node} of {name}",
-    AdmitKind.KARPENTER_LAUNCHES: "there is time on {name}, and Karpenter launches nodes for pods without a gate",
+    AdmitKind.KARPENTER_LAUNCHES: "there is time on {name}, and Karpenter launches nodes for ungated pods",
 }
 ENDS: dict[EndKind, Sentence[EndReason]] = {
     EndKind.SOURCE_ENDS: "its source ends at {at}",
     EndKind.END_MOVED: "its end moved to {at}",
     EndKind.LAST_SAFE_MOMENT: "this is the last safe moment before {at}",
-    EndKind.BUDGET_NEVER_ALLOWS: "its disruption budget never allows an eviction; its pods are deleted one at a time until {at}",
+    EndKind.BUDGET_NEVER_ALLOWS: (
+        "its disruption budget never allows an eviction; its pods are deleted one at a time until {at}"
+    ),
 }
 RECREATIONS: dict[RecreateKind, Sentence[RecreateReason]] = {
     RecreateKind.GANG_LOST_PODS: "gang {name} lost {count} of its {of} pods",

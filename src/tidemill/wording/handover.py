@@ -6,7 +6,7 @@ from datetime import timedelta
 from math import ceil
 from typing import assert_never
 
-from tidemill.model.reasons import (
+from tidemill.model.warning_reasons import (
     MethodUnavailable,
     MissingRequirement,
     PinMustMove,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.model.reasons import WarningKind, WarningReason
+from tidemill.model.warning_reasons import WarningKind, WarningReason
 from tidemill.wording.actions import action_sentence, drain_sentence
 from tidemill.wording.templates import Sentence, fill
 

@@ -20,7 +20,8 @@ from tidemill.decide.queue_item import done_at
 from tidemill.model.capacity import PREPAID, Source
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.model.pods import Pod
-from tidemill.model.reasons import DrainReason, WarningKind, WarningReason
+from tidemill.model.reasons import DrainReason
+from tidemill.model.warning_reasons import WarningKind, WarningReason
 
 # From the terminate call to a slot that can be launched into: 1-2 minutes to stop, 3-8 to clean. Errs on the long side.
 SLOT_RETURNS = timedelta(minutes=11)

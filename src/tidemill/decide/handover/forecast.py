@@ -27,7 +27,7 @@ from tidemill.decide.service_moves import (
 )
 from tidemill.model.capacity import PREPAID, Reservation, Source
 from tidemill.model.pods import Method, Pod, Workload
-from tidemill.model.reasons import MissingRequirement
+from tidemill.model.warning_reasons import MissingRequirement
 
 
 @dataclass(frozen=True, slots=True)

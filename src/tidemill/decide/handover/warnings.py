@@ -16,7 +16,7 @@ from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.purchasing.planner.mitigations import Mitigation
 from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.pods import Method
-from tidemill.model.reasons import MethodUnavailable, PinMustMove, ServiceShort, ShortKind
+from tidemill.model.warning_reasons import MethodUnavailable, PinMustMove, ServiceShort, ShortKind
 
 # A block without a successor is reported two days before its end: earlier, the successor is often still to be bought.
 NOBODY_FOLLOWS = timedelta(days=2)

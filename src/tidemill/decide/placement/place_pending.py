@@ -28,9 +28,8 @@ from tidemill.model.reasons import (
     LaunchReason,
     RecreateKind,
     RecreateReason,
-    WarningKind,
-    WarningReason,
 )
+from tidemill.model.warning_reasons import WarningKind, WarningReason
 
 # Pods of one job arrive one by one: wait until none came for a second, at most ten from the first.
 BATCH_IDLE = timedelta(seconds=1)

@@ -14,14 +14,8 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.queue_item import QueueItem
 from tidemill.model.plan import Recreate
 from tidemill.model.pods import Gang, Pod, PodPhase
-from tidemill.model.reasons import (
-    HoldKind,
-    HoldReason,
-    RecreateKind,
-    RecreateReason,
-    WarningKind,
-    WarningReason,
-)
+from tidemill.model.reasons import HoldKind, HoldReason, RecreateKind, RecreateReason
+from tidemill.model.warning_reasons import WarningKind, WarningReason
 
 # Among equals in priority, an item that has waited longer than one of these goes before one that has not. Within such
 # an age class large items go before small ones, which packs well. Ages change at the same instants for all.

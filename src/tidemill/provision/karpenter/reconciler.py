@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from tidemill.decide.deadlines import deadline_of
 from tidemill.model.errors import Gone, SpecError, TidemillError
 from tidemill.model.plan import Warning
-from tidemill.model.reasons import ProvisionerMessage
+from tidemill.model.warning_reasons import ProvisionerMessage
 from tidemill.model.world import World
 from tidemill.provision.karpenter.differences import KINDS, ObjectChange, differences
 from tidemill.provision.karpenter.objects import Object, Objects, karpenter_objects

@@ -102,9 +102,11 @@ class SimCluster:
             return
         truth = self._nodes.by_name[node]
         now = truth.draining_since = self._timeline.now()
-        truth.drain_reason = reason
-        taints = (*current.taints, Taint(names.TAINT_DRAINING, reason.kind.value))
-        self._api.put_node(replace(current, taints=taints, draining_since=now, drain_reason=reason))
+        taint = Taint(names.TAINT_DRAINING, reason.kind.value)
+        stored = DrainReason.from_annotations(taint.value, reason.to_annotations())  # as on a Kubernetes node
+        truth.drain_reason = stored
+        taints = (*current.taints, taint)
+        self._api.put_node(replace(current, taints=taints, draining_since=now, drain_reason=stored))
 
     def cancel_drain(self, node: str) -> None:
         current = self._api.node(node)

@@ -14,9 +14,9 @@ from tidemill.model.capacity import ReservationState
 from tidemill.model.nodes import INSTANCE_UP_STATES
 from tidemill.model.plan import Plan, Unmet, UnmetCode, Warning
 from tidemill.model.purchase_reasons import PurchaseReason, PurchaseWarning
-from tidemill.model.reasons import (
+from tidemill.model.reasons import HoldReason
+from tidemill.model.warning_reasons import (
     AnyWarning,
-    HoldReason,
     MethodUnavailable,
     PinMustMove,
     ProvisionerMessage,
