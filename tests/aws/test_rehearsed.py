@@ -15,10 +15,10 @@ from tidemill.sim.wire.faults import WireFault
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def same(played: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehearsal:
+def same(rehearsal: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehearsal:
     """Played on both faces: the same actions at the same instants with the same outcomes, and the same instances."""
-    inside = played.run(seed)
-    with on_the_wire(played, monkeypatch, seed) as outside:
+    inside = rehearsal.run(seed)
+    with on_the_wire(rehearsal, monkeypatch, seed) as outside:
         outside.run()
         assert [(one.at, one.action, one.error) for one in outside.done] == [
             (one.at, one.action, one.error) for one in inside.done
@@ -64,8 +64,8 @@ def sees_aws(rehearsal: Rehearsal) -> bool:
 
 @pytest.mark.requirement("CB-10")
 def test_credentials_that_expire_for_a_while_stop_launches_and_nothing_else(monkeypatch: pytest.MonkeyPatch):
-    played = scenario_with(reservations=[block(count=2)], jobs=[job(at=("5m", "1h"), lasts="30m")])
-    with on_the_wire(played, monkeypatch) as outside:
+    rehearsal = scenario_with(reservations=[block(count=2)], jobs=[job(at=("5m", "1h"), lasts="30m")])
+    with on_the_wire(rehearsal, monkeypatch) as outside:
         outside.run_until(after("20m"))
         served = outside._through.__self__.server.wire  # type: ignore[union-attr]
         served.faults.arm(

@@ -1,6 +1,6 @@
 """What every implementation of `ports.Cloud` must do, whatever stands behind it.
 
-A new implementation joins by adding a stage: something that sets the scene (time, reservations) for the
+A new implementation joins by adding a backend: something that sets up time and reservations for the
 cloud it brings. The tests speak to the cloud through the port alone.
 """
 

@@ -1,7 +1,7 @@
 """What every implementation of `ports.Compute` must do: in process, and through boto3 on the wire.
 
-A new implementation joins by adding a stage. The tests speak to the compute through the protocol alone; only time and
-what other people do come from the stage.
+A new implementation joins by adding a backend. The tests speak to the compute through the protocol alone; only time and
+what other people do come from the backend.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scenes that are played through every way of launching: only who launches differs."""
+"""Scenarios for every provisioner: only what launches differs."""
 
 from __future__ import annotations
 

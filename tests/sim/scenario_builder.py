@@ -1,6 +1,6 @@
-"""Short scenes for the whole loop: a platform, its pools and a scenario from keyword arguments.
+"""Short scenarios for the whole loop: a platform, its pools and a scenario from keyword arguments.
 
-A scene begins at 07:30 UTC. Blocks end at 11:30 UTC, so a block written as `4h` is over within the scene:
+They begin at 07:30 UTC. Blocks end at 11:30 UTC, so a block written as `4h` ends within the scenario:
 EC2 takes its nodes at 11:00, EKS and Karpenter act at 10:50, UltraServers go at 10:30.
 """
 
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 
 def after(written: str) -> datetime:
-    """`3h` is three hours into the scene."""
+    """`3h` is three hours into the scenario."""
     return START + parse_duration(written)
 
 
@@ -105,7 +105,7 @@ def fault(at: str, kind: str, **fields: Any) -> Json:
     return {"at": at, "fault": kind, **fields}
 
 
-# --- a scene ------------------------------------------------------------------------------------------
+# --- a scenario ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def scenario_with(
         plans={each.name: each for each in plans},
     )
     body = {"start": start.isoformat().replace("+00:00", "Z"), "duration": duration, **scenario}
-    return PreparedScenario(spec, Scenario.model_validate({"metadata": {"name": "scene"}, "spec": body}))
+    return PreparedScenario(spec, Scenario.model_validate({"metadata": {"name": "test"}, "spec": body}))
 
 
 # --- looking ------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def buy(account: SimAccount, intent: str = "tp-1") -> str:
     return block.id
 
 
-def test_what_one_process_bought_the_next_finds_with_its_whole_life(process: Open):
+def test_a_block_bought_by_one_process_is_seen_by_the_next(process: Open):
     id_ = buy(process())
     process().advance(timedelta(minutes=10))
     (block,) = process().reservations()
@@ -83,7 +83,7 @@ def test_extensions_and_tags_are_found_again(process: Open):
     assert [one.state for one in process().extensions()] == [ExtensionState.PAYMENT_SUCCEEDED]
 
 
-def test_looking_leaves_no_trace(process: Open, path: Path):
+def test_reading_does_not_change_the_account_file(process: Open, path: Path):
     before = path.read_bytes()
     account = process()
     account.search_offers(query(account))
@@ -115,7 +115,7 @@ def test_a_search_that_led_to_a_purchase_later_is_made_again_at_its_own_instant(
         assert {block.id for block in account.reservations()} == {first.id, second}
 
 
-def test_a_lost_answer_is_lost_for_good_and_the_block_is_there(process: Open):
+def test_a_purchase_whose_answer_is_lost_has_still_bought_the_block(process: Open):
     process().strike(FaultKind.LOST_ANSWER)
     with pytest.raises(OutcomeUnknown):
         buy(process())
@@ -131,14 +131,14 @@ def test_a_lost_request_bought_nothing(process: Open):
     assert process().reservations() == ()
 
 
-def test_a_payment_that_fails_fails_for_everybody(process: Open):
+def test_a_failed_payment_is_seen_by_every_process(process: Open):
     process().strike(FaultKind.PAYMENT_FAILS)
     buy(process())
     process().advance(timedelta(hours=13))
     assert process().reservations()[0].state is ReservationState.PAYMENT_FAILED
 
 
-def test_an_offer_nobody_was_shown_is_not_sold_and_not_written_down(process: Open, path: Path):
+def test_an_offer_that_was_never_shown_is_not_sold_and_not_recorded(process: Open, path: Path):
     before = path.read_bytes()
     with pytest.raises(NoCapacity):
         process().purchase("cb-00000000000000000", ())
@@ -153,7 +153,7 @@ def test_a_shared_block_is_seen_and_cannot_be_tagged(process: Open):
     assert process().reservations()[0].id == id_
 
 
-def test_time_runs_with_the_wall_and_never_back(path: Path, wall: Wall):
+def test_time_follows_the_wall_clock_and_never_goes_back(path: Path, wall: Wall):
     AccountFile(path).make(AccountHistory(START, "us-east-1", ZONES, seed=7))
     account = SimAccount(path, catalog.load(), wall)
     wall.at = START + timedelta(seconds=90, microseconds=5)
@@ -179,12 +179,12 @@ def test_a_file_of_something_else_is_refused(path: Path, wall: Wall):
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
-def test_an_account_that_is_there_is_not_made_anew(path: Path, process: Open):
+def test_an_existing_account_file_is_not_overwritten(path: Path, process: Open):
     assert not AccountFile(path).make(AccountHistory(START, "us-east-1", ZONES, market=Market(offers="none")))
     assert process().history().market.offers == "plenty"
 
 
-def test_a_story_that_no_longer_plays_says_so(path: Path, process: Open):
+def test_an_account_file_that_cannot_be_replayed_is_refused_with_the_reason(path: Path, process: Open):
     buy(process())
     path.write_text(path.read_text().replace('"seed": 7', '"seed": 8'))
     with pytest.raises(SpecError, match="cannot be played again"):

@@ -46,7 +46,7 @@ def wrong(mistakes: Mistakes) -> dict[str, int]:
 NOTHING = dict.fromkeys(KINDS, 0)
 
 
-def test_the_engine_does_nothing_wrong_whatever_dies_when() -> None:
+def test_the_engine_makes_no_mistake_with_money_whatever_fails() -> None:
     runs = [simulate(seed) for seed in range(1, 61)]
     assert [wrong(run.mistakes) for run in runs] == [NOTHING] * len(runs)
     # It proves nothing if nothing happens.
@@ -56,7 +56,7 @@ def test_the_engine_does_nothing_wrong_whatever_dies_when() -> None:
     assert sum(run.struck["no_answer"] for run in runs) > 20
 
 
-def test_nor_with_its_ledger_in_a_file() -> None:
+def test_the_engine_does_nothing_wrong_with_its_ledger_in_a_file() -> None:
     runs = [simulate(seed, opens_ledger=in_a_file) for seed in (3, 6, 8)]
     assert [wrong(run.mistakes) for run in runs] == [NOTHING] * len(runs)
 
@@ -92,7 +92,7 @@ def test_faults_reach_into_the_next_month() -> None:
     assert any(drawn.hasty for drawn in drawn_runs)
 
 
-def test_nor_while_lists_lose_what_was_adopted() -> None:
+def test_the_engine_does_nothing_wrong_while_lists_lose_adopted_blocks() -> None:
     def loses(seed: int) -> DrawnRun:
         return replace(draw(seed), hidden=tuple((15 * n * HOUR, HOUR) for n in range(1, 6)))
 

@@ -110,7 +110,7 @@ def test_an_ended_block_is_listed_for_a_day():
     assert [one.id for one in account.cloud.all_reservations()] == [block.id]
 
 
-def test_a_reading_keeps_the_identity_of_what_did_not_change():
+def test_a_read_returns_the_same_objects_for_what_did_not_change():
     account = Account()
     changing, still = account.block(name="a"), account.block(name="b")
     before = account.cloud.reservations()
@@ -282,7 +282,9 @@ def test_refuses_an_extension_too_early_while_one_is_pending_or_of_no_block():
         ("karpenter", GB200, 60, "ec2"),  # Karpenter's forty minutes come too late for an UltraServer
     ],
 )
-def test_instances_are_taken_at_the_time_of_whoever_acts_first(provisioner, instance_type, minutes, by):
+def test_instances_end_when_the_first_of_ec2_and_their_provisioner_acts(
+    provisioner, instance_type, minutes, by
+):
     account = Account()
     block = account.block(instance_type=instance_type, count=9, duration="1d")
     ids = account.launch(block.source, instance_type=instance_type, count=2, provisioner=provisioner)

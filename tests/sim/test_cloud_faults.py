@@ -25,7 +25,7 @@ def test_launches_fail_as_often_as_asked_and_only_where_aimed():
     assert account.launch(ON_DEMAND, pool="train")
 
 
-def test_a_launch_can_fail_for_want_of_capacity():
+def test_a_launch_can_fail_with_no_capacity():
     account = Account()
     account.block(name="a")
     account.cloud.fail_next_launches(1, error="no-capacity", target="a")
@@ -45,7 +45,7 @@ def test_a_shortage_lasts_as_long_as_it_says():
     assert account.launch(SPOT)
 
 
-def test_throttling_stops_every_call_and_passes():
+def test_throttling_stops_every_call_until_it_ends():
     account = Account()
     (instance_id,) = account.launch(ON_DEMAND)
     offer = account.offers()[0]
@@ -87,7 +87,7 @@ def test_a_launch_that_timed_out_is_found_again_by_its_intent():
     assert len(account.cloud.instance_histories) == 3
 
 
-def test_a_running_instance_dies_and_the_next_one_lives():
+def test_a_host_failure_ends_one_running_instance():
     account = Account()
     first, second = account.launch(ON_DEMAND, count=2)
     assert account.cloud.kill_instance() is None, "none is running yet"
@@ -99,7 +99,7 @@ def test_a_running_instance_dies_and_the_next_one_lives():
     assert account.cloud.kill_instance("nobody") is None
 
 
-def test_a_host_failure_strikes_strangers_only_by_name():
+def test_a_host_failure_strikes_instances_of_others_only_by_their_id():
     account = Account()
     account.block()
     (stranger,) = account.cloud.add_foreign_instance("a")
@@ -142,7 +142,7 @@ def test_only_the_next_payment_fails():
     assert account.reservation(failed.id).state != account.reservation(paid.id).state
 
 
-def test_a_lost_wake_is_never_delivered_but_the_truth_is_there():
+def test_a_lost_wake_is_never_delivered_but_a_read_shows_the_change():
     account = Account()
     account.block(start="1d")
     account.wakes.clear()

@@ -116,7 +116,7 @@ def test_terminating_is_idempotent_until_aws_has_forgotten_the_instance():
         account.cloud.terminate("i-0")
 
 
-def test_the_cluster_hears_of_every_state():
+def test_the_cluster_is_told_every_instance_state():
     account = Account()
     heard: list[InstanceState] = []
     account.cloud.on_instance.append(lambda instance: heard.append(instance.state))
@@ -136,7 +136,7 @@ def test_an_instance_that_is_terminated_while_it_boots_never_runs():
     assert account.cloud.hourly_usd()[SourceKind.ON_DEMAND] == 0
 
 
-def test_the_truth_says_cheaply_that_nothing_changed():
+def test_the_change_counters_stay_where_nothing_changed():
     account = Account()
     block = account.block()
     before = account.cloud.all_reservations(), account.cloud.changes[1]
@@ -152,7 +152,7 @@ def test_the_truth_says_cheaply_that_nothing_changed():
     assert [history.now.id for history in account.cloud.alive()] == [instance_id]
 
 
-def test_strangers_on_a_block_take_slots_and_carry_no_tag():
+def test_instances_of_others_on_a_block_take_slots_and_have_no_owner_tag():
     account = Account()
     account.block(count=3)
     ids = account.cloud.add_foreign_instance("a", 2)
@@ -187,7 +187,7 @@ def test_block_odcr_spot_and_on_demand_work_side_by_side():
 
 
 @pytest.mark.requirement("CB-14")
-def test_a_zone_that_ran_out_of_a_type_has_it_again_when_one_is_gone():
+def test_a_zone_without_capacity_has_some_again_when_an_instance_ends():
     account = Account(on_demand={"g6.xlarge": 1})
     (instance_id,) = account.launch(ON_DEMAND, instance_type="g6.xlarge")
     with pytest.raises(NoCapacity, match=r"no on-demand g6\.xlarge in us-east-1a"):
@@ -237,7 +237,7 @@ def test_a_reservation_is_billed_whether_used_or_not_and_its_instances_outlive_i
     assert spent[SourceKind.ON_DEMAND] == pytest.approx(10 * 0.8048)
 
 
-def test_a_run_can_be_repeated_to_the_letter():
+def test_the_same_seed_gives_the_same_journal():
     def story(seed: int) -> list[object]:
         account = Account(seed=seed)
         block = account.buy(zones=ZONES[:1])

@@ -113,7 +113,7 @@ def test_the_fee_is_the_catalog_rate_for_the_exact_time_within_15_percent():
     assert len(fees) > 1, "offers differ by day and zone"
 
 
-def test_the_same_question_at_the_same_instant_has_the_same_answer():
+def test_the_same_query_at_the_same_instant_gives_the_same_offers():
     curious, direct = Account(), Account()
     curious.offers(count=7)
     curious.offers(instance_type="p4d.24xlarge")

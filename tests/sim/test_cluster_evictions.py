@@ -47,7 +47,7 @@ def test_a_budget_allows_what_is_ready_above_the_minimum() -> None:
     assert simulated.cluster.services["chat"].downtime_s(simulated.now) == 0
 
 
-def test_a_replacement_is_made_the_moment_a_replica_is_told_to_go() -> None:
+def test_a_replacement_is_created_when_a_replica_is_deleted() -> None:
     simulated = serving()
     first, _ = simulated.pods_of("Deployment/chat")
     simulated.cluster.evict(first.uid)
@@ -141,7 +141,7 @@ def test_a_deletion_under_way_can_be_hastened_but_not_slowed() -> None:
     assert simulated.pod(pod.uid) is None
 
 
-def test_a_pod_that_never_ran_goes_at_once() -> None:
+def test_a_pod_that_never_ran_is_removed_at_once() -> None:
     simulated = SimulatedCluster()
     (pod,) = simulated.submit(grace="10m")
     simulated.cluster.delete(pod.uid, None, disruption=False)
@@ -168,7 +168,7 @@ def test_a_node_that_dies_takes_the_grace_that_was_left() -> None:
     assert simulated.cluster.jobs["told"].failures == 0, "its eviction had marked it as disrupted"
 
 
-def test_the_engine_is_woken_by_what_it_may_care_about() -> None:
+def test_changes_that_concern_the_engine_wake_it() -> None:
     simulated = serving()
     said = " | ".join(simulated.wakes)
     for words in (

@@ -58,7 +58,7 @@ def test_a_gang_works_only_while_all_its_members_run() -> None:
 
 
 @pytest.mark.requirement("PE-17")
-def test_a_gang_that_loses_a_member_stands_still_until_it_is_whole_again() -> None:
+def test_a_gang_that_loses_a_member_makes_no_progress_until_all_members_run_again() -> None:
     simulated = SimulatedCluster()
     simulated.ready_nodes("i-1", "i-2", "i-3")
     simulated.run_job(nodes=2, lasts="4h", checkpointEvery="1h")
@@ -207,12 +207,12 @@ def _a_day(seed: int) -> list[tuple[str, str, str, str]]:
     return [(str(line.at), line.kind, line.about, line.sentence) for line in simulated.journal.lines]
 
 
-def test_the_same_seed_tells_the_same_story_and_another_seed_another() -> None:
+def test_the_same_seed_gives_the_same_day_and_another_seed_another() -> None:
     assert _a_day(3) == _a_day(3)
     assert _a_day(3) != _a_day(4)
 
 
-def test_how_often_anyone_looks_changes_nothing() -> None:
+def test_the_number_of_reads_changes_nothing() -> None:
     def story(step: str) -> list[object]:
         simulated = SimulatedCluster()
         simulated.launch("i-1")

@@ -37,7 +37,7 @@ def counts_over(simulated: SimulatedCluster, duration_s: int, step_s: int = 10) 
     return seen
 
 
-def test_a_touched_template_brings_new_pods_up_before_the_old_ones_go() -> None:
+def test_a_restarted_deployment_starts_new_pods_before_it_deletes_old_ones() -> None:
     simulated = served(handover={"method": "rollout", "maxSurge": 1, "maxUnavailable": 0})
     before = {pod.uid for pod in simulated.pods_of(CHAT)}
     simulated.cluster.restart(CHAT, "cr-a ends")
@@ -59,13 +59,13 @@ def test_the_same_token_again_changes_nothing() -> None:
     assert done.restarted_for == "cr-a ends"
 
 
-def test_a_rollout_with_room_for_absence_and_no_surge_takes_the_old_pod_first() -> None:
+def test_a_rollout_with_max_unavailable_and_no_surge_deletes_the_old_pod_first() -> None:
     simulated = served(handover={"method": "rollout", "maxSurge": 0, "maxUnavailable": 1})
     simulated.cluster.restart(CHAT, "cr-a ends")
     assert min(ready for _, ready in counts_over(simulated, 30 * 60)) == 3
 
 
-def test_the_pods_that_are_named_go_first_when_there_are_too_many() -> None:
+def test_named_pods_are_deleted_first_when_there_are_too_many() -> None:
     simulated = served()
     going = [simulated.pods_of(CHAT)[0].uid, simulated.pods_of(CHAT)[2].uid]
     simulated.cluster.scale(CHAT, 6, 2, ())
@@ -80,7 +80,7 @@ def test_the_pods_that_are_named_go_first_when_there_are_too_many() -> None:
     assert len([pod for pod in simulated.pods_of(CHAT) if pod.deleting_until is None]) == 4
 
 
-def test_who_is_not_ready_goes_before_who_is_named() -> None:
+def test_pods_that_are_not_ready_are_deleted_before_named_ones() -> None:
     """As in Kubernetes: naming pods is only safe once everybody else is ready."""
     simulated = served()
     ready = {pod.uid for pod in simulated.pods_of(CHAT)}
@@ -90,7 +90,7 @@ def test_who_is_not_ready_goes_before_who_is_named() -> None:
     assert {pod.uid for pod in simulated.pods_of(CHAT) if pod.deleting_until is None} == ready
 
 
-def test_a_pair_is_two_sets_of_which_one_is_at_nothing() -> None:
+def test_a_pair_is_two_sets_of_which_one_has_no_replicas() -> None:
     simulated = served(
         handover={"method": "paired", "kind": "StatefulSet", "pairNodeSelector": {"tier": "train"}},
         minAvailable=3,
@@ -104,7 +104,7 @@ def test_a_pair_is_two_sets_of_which_one_is_at_nothing() -> None:
     assert simulated.cluster.services["chat"].ready == 6
 
 
-def test_what_nobody_has_deployed_is_gone() -> None:
+def test_a_stopped_service_cannot_be_restarted_or_scaled() -> None:
     simulated = served()
     simulated.cluster.stop_service("chat")
     for call in (

@@ -45,33 +45,33 @@ def example(name: str) -> PreparedScenario:
     return PreparedScenario(loaded.spec, loaded.scenario)
 
 
-def reconcile(played: Rehearsal) -> None:
-    end = played.timeline.now()
-    told = rehearsal_costs(played, end)
-    owner = played.spec.platform.spec.deployment
+def reconcile(rehearsal: Rehearsal) -> None:
+    end = rehearsal.timeline.now()
+    told = rehearsal_costs(rehearsal, end)
+    owner = rehearsal.spec.platform.spec.deployment
     fees_usd = sum(
         one.fee_usd
-        for one in played.cloud.all_reservations()
+        for one in rehearsal.cloud.all_reservations()
         if one.owner == owner
         and one.state not in (ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED)
     )
-    bill_usd = fees_usd + sum(played.cloud.hourly_usd().values())
+    bill_usd = fees_usd + sum(rehearsal.cloud.hourly_usd().values())
     assert bill_usd > 0
     assert told.total_usd == pytest.approx(bill_usd, abs=1e-4)
     assert sum(one.usd for one in told.teams) == pytest.approx(told.used_usd, abs=1e-4)
     assert sum(one.usd for one in told.jobs) == pytest.approx(told.used_usd, abs=1e-4)
     assert sum(one.gpu_hours_used for one in told.pools) == pytest.approx(
-        played.recorder.hours_until(played.end)["used"], abs=1e-6
+        rehearsal.recorder.hours_until(rehearsal.end)["used"], abs=1e-6
     )
     hours = sum(one.gpu_hours_used + one.gpu_hours_idle for one in told.pools)
-    assert hours == pytest.approx(played.recorder.hours_until(played.end)["paid"], abs=1e-6)
+    assert hours == pytest.approx(rehearsal.recorder.hours_until(rehearsal.end)["paid"], abs=1e-6)
     assert all(one.idle_usd > -1e-6 and one.gpu_hours_idle > -1e-6 for one in told.pools)
 
 
 @pytest.mark.requirement("PE-16")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(
-    "played",
+    "rehearsal",
     [
         scenario_with(reservations=[block()], jobs=TEAMS, services=[service(replicas=1)]),
         scenario_with(reservations=[block()], jobs=TEAMS, duration="2h"),
@@ -89,8 +89,8 @@ def reconcile(played: Rehearsal) -> None:
         "losses", "first-block", "two-blocks",
     ],
 )  # fmt: skip
-def test_costs_reconcile_with_the_bill(played: PreparedScenario, seed: int):
-    reconcile(played.run(seed))
+def test_costs_reconcile_with_the_bill(rehearsal: PreparedScenario, seed: int):
+    reconcile(rehearsal.run(seed))
 
 
 @pytest.mark.requirement("PE-16")
@@ -98,33 +98,33 @@ def test_every_kind_of_source_at_once_reconciles():
     reconcile(example("mixed-sources.yaml").run())
 
 
-def without_gpus(played: PreparedScenario) -> PreparedScenario:
+def without_gpus(rehearsal: PreparedScenario) -> PreparedScenario:
     """The same, with a type of sixteen vCPUs and no accelerator in the catalog."""
-    catalog = played.spec.catalog
+    catalog = rehearsal.spec.catalog
     like = catalog.types["g6.4xlarge"]
     allocatable = tuple(pair for pair in like.allocatable if pair[0] not in names.ACCELERATORS)
     plain = replace(like, name="m7i.4xlarge", accelerator=None, allocatable=allocatable)
     types = {**catalog.types, plain.name: plain}
-    return replace(played, spec=replace(played.spec, catalog=replace(catalog, types=types)))
+    return replace(rehearsal, spec=replace(rehearsal.spec, catalog=replace(catalog, types=types)))
 
 
 @pytest.mark.requirement("PE-16")
 def test_an_instance_without_gpus_is_shared_by_its_vcpus():
     build = job("build", lasts="1h", gpus=0, cpu="4", memory="8Gi", nodeSelector={}, team="tools")
-    played = without_gpus(scenario_with(PLAIN, jobs=[build], duration="2h")).run()
-    reconcile(played)
-    (row,) = rehearsal_costs(played, played.timeline.now()).jobs
+    rehearsal = without_gpus(scenario_with(PLAIN, jobs=[build], duration="2h")).run()
+    reconcile(rehearsal)
+    (row,) = rehearsal_costs(rehearsal, rehearsal.timeline.now()).jobs
     assert (row.workload, row.team, row.gpu_hours) == ("Job/build-1", "tools", 0)
-    (history,) = played.cloud.instance_histories.values()
+    (history,) = rehearsal.cloud.instance_histories.values()
     assert row.usd == pytest.approx(history.usd_h * 4 / 16, rel=0.02)
 
 
 @pytest.mark.requirement("PE-16")
-def test_a_pod_without_gpus_costs_nothing_more_on_a_node_that_is_there_for_its_gpus():
+def test_a_pod_without_gpus_costs_nothing_on_a_gpu_node():
     notebook = job("notebook", lasts="1h", gpus=0, cpu="4", memory="8Gi")
-    played = scenario_with(reservations=[block()], jobs=[notebook], duration="2h").run()
-    assert played.cluster.jobs["notebook-1"].state == "finished"
-    told = rehearsal_costs(played, played.timeline.now())
+    rehearsal = scenario_with(reservations=[block()], jobs=[notebook], duration="2h").run()
+    assert rehearsal.cluster.jobs["notebook-1"].state == "finished"
+    told = rehearsal_costs(rehearsal, rehearsal.timeline.now())
     assert (told.jobs, told.teams, told.used_usd) == ((), (), 0)
 
 
@@ -133,15 +133,15 @@ def test_an_instance_that_outlives_its_reservation_is_paid_by_the_hour_from_then
     held = {**ODCR, "count": 1, "duration": "2h"}
     stays = without(StartDrain, Evict, ForceDelete, Terminate)
     on_odcr = pool(sources=[{"type": "odcr"}])
-    played = scenario_with(on_odcr, reservations=[held], services=[service(replicas=1)]).run(decide=stays)
-    reconcile(played)
-    assert played.cloud.hourly_usd()[SourceKind.ON_DEMAND] > 0
+    rehearsal = scenario_with(on_odcr, reservations=[held], services=[service(replicas=1)]).run(decide=stays)
+    reconcile(rehearsal)
+    assert rehearsal.cloud.hourly_usd()[SourceKind.ON_DEMAND] > 0
 
 
 @pytest.mark.requirement("PE-16")
-def test_the_outcome_tells_it_by_pool_team_and_job():
-    played = scenario_with(reservations=[block()], jobs=TEAMS).run()
-    body = tally(played, scenario="scene", wall_s=0.0).as_json()
+def test_the_outcome_has_costs_by_pool_team_and_job():
+    rehearsal = scenario_with(reservations=[block()], jobs=TEAMS).run()
+    body = tally(rehearsal, scenario="test", wall_s=0.0).as_json()
     told = body["costs"]
     assert [one["pool"] for one in told["pools"]] == ["train"]
     assert {one["team"] for one in told["teams"]} == {"vision", "speech"}
@@ -150,15 +150,15 @@ def test_the_outcome_tells_it_by_pool_team_and_job():
     assert told["teams"][0]["saving_usd"] > 0
 
 
-def test_a_block_of_nobody_in_particular_is_charged_to_the_only_pool_that_could_use_it():
-    played = scenario_with(reservations=[block()], duration="1h").run()
-    assert [one.pool for one in rehearsal_costs(played, played.timeline.now()).pools] == ["train"]
+def test_a_block_without_a_pool_is_charged_to_the_only_pool_that_could_use_it():
+    rehearsal = scenario_with(reservations=[block()], duration="1h").run()
+    assert [one.pool for one in rehearsal_costs(rehearsal, rehearsal.timeline.now()).pools] == ["train"]
     shared = scenario_with(pool(), pool("other"), reservations=[block()], duration="1h").run()
     assert [one.pool for one in rehearsal_costs(shared, shared.timeline.now()).pools] == [""]
 
 
-def test_what_others_hold_is_not_ours_to_pay():
+def test_reservations_of_others_are_not_in_our_costs():
     theirs = block("theirs", owned=False)
-    played = scenario_with(reservations=[block(), theirs], jobs=TEAMS).run()
-    reconcile(played)
-    assert played.recorder.hours_until(played.end)["paid"] == pytest.approx(2 * 8 * 4, rel=0.03)
+    rehearsal = scenario_with(reservations=[block(), theirs], jobs=TEAMS).run()
+    reconcile(rehearsal)
+    assert rehearsal.recorder.hours_until(rehearsal.end)["paid"] == pytest.approx(2 * 8 * 4, rel=0.03)

@@ -60,7 +60,7 @@ def test_a_dead_instance_is_replaced_by_the_group_itself(account: Account):
     assert len(group.staying()) == 2
 
 
-def test_what_is_suspended_is_not_done_until_it_is_resumed(account: Account):
+def test_a_suspended_process_does_nothing_until_it_is_resumed(account: Account):
     group, groups = make_group(account, account.block(count=3), desired=1), account.cloud.groups
     account.wait("2m")
     groups.suspend("g")
@@ -205,7 +205,7 @@ def held(account: Account, heartbeat_s: int = 600) -> str:
     return instance_id
 
 
-def test_a_hook_holds_an_instance_until_somebody_says_go_on(account: Account):
+def test_a_hook_holds_an_instance_until_the_action_is_completed(account: Account):
     events: list[tuple[str, str]] = []
     account.cloud.events.listeners.append(
         lambda kind, source, detail: events.append((kind, str(detail.get("EC2InstanceId"))))
@@ -222,7 +222,7 @@ def test_a_hook_holds_an_instance_until_somebody_says_go_on(account: Account):
         account.cloud.groups.hooks.complete(group, "drain", instance_id=instance_id)
 
 
-def test_time_ends_a_wait_and_a_heartbeat_gives_more_of_it(account: Account):
+def test_a_hook_times_out_and_a_heartbeat_gives_more_time(account: Account):
     instance_id = held(account, heartbeat_s=600)
     account.wait("9m")
     account.cloud.groups.hooks.heartbeat(account.cloud.groups.get("g"), "drain", instance_id=instance_id)
@@ -260,7 +260,7 @@ def test_heartbeats_are_between_half_a_minute_and_two_hours(account: Account):
             account.cloud.groups.hooks.put(group, LifecycleHook("drain", heartbeat_s))
 
 
-def test_a_stranger_s_group_has_no_owner(account: Account):
+def test_a_group_of_somebody_else_has_no_owner(account: Account):
     make_group(account, account.block(), desired=1, propagated=(("team", "research"),))
     account.wait("1m")
     (one,) = account.cloud.instances()

@@ -37,13 +37,13 @@ def idle(spec: Spec, world: World) -> Plan:
     return Plan()
 
 
-def violation(played: Any, **how: Any) -> InvariantViolated:
+def violation(rehearsal: Any, **how: Any) -> InvariantViolated:
     with pytest.raises(InvariantViolated) as caught:
-        played.run(**how)
+        rehearsal.run(**how)
     return caught.value
 
 
-def test_a_violation_names_the_instant_the_seed_and_the_objects() -> None:
+def test_a_violation_carries_the_instant_the_seed_and_the_objects() -> None:
     doomed = scenario_with(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")])
     found = violation(doomed, seed=42, decide=NEVER_DRAINS)
     assert (found.number, found.seed, found.at) == (4, 42, "2026-11-17T11:00:00Z")
@@ -56,7 +56,9 @@ def test_a_violation_names_the_instant_the_seed_and_the_objects() -> None:
     ("provisioner", "at"),
     [("native", "11:00"), ("asg", "11:00"), ("managed", "10:50"), ("karpenter", "10:50")],
 )
-def test_a_pod_left_behind_is_seen_at_the_very_deadline_of_its_provisioner(provisioner: str, at: str) -> None:
+def test_a_pod_that_still_runs_at_the_deadline_of_its_provisioner_is_a_violation(
+    provisioner: str, at: str
+) -> None:
     """AWS takes the node at that instant too, so a check afterwards would find nobody there."""
     doomed = scenario_with(
         pool(provisioner=provisioner),
@@ -77,7 +79,7 @@ def test_a_node_that_is_retired_under_its_pods_is_a_missed_deadline() -> None:
     assert (found.number, found.at) == (4, "2026-11-17T10:00:00Z")
 
 
-def test_nodes_whose_host_fails_under_them_are_nobodys_fault() -> None:
+def test_a_pod_lost_to_a_failed_host_is_no_violation() -> None:
     rehearsal = scenario_with(
         reservations=[block()], services=[service(zeroDowntime=True, minAvailable=2)], duration="2h",
         faults=[fault("1h", "node-dies")],
@@ -96,7 +98,7 @@ def test_a_service_is_not_excused_by_a_failure_it_had_long_recovered_from() -> N
     assert violation(handed_over(faults=[hit]), decide=deciding_wrongly(ignores_budgets)).number == 9
 
 
-def test_a_promise_nobody_could_keep_is_reported_and_not_blamed() -> None:
+def test_a_promise_that_could_not_be_kept_is_reported_and_no_violation() -> None:
     """The block ends, and there is nowhere to go."""
     doomed = scenario_with(reservations=[block(count=3)], services=[service(zeroDowntime=True)]).run()
     (truth,) = doomed.cluster.services.values()
@@ -147,7 +149,7 @@ def test_every_approval_policy_buys_exactly_when_it_should(
     assert len(rehearsal.cloud.purchases) == bought
 
 
-def test_an_engine_that_does_nothing_breaks_no_safety_rule_where_nothing_is_asked() -> None:
+def test_an_engine_that_does_nothing_breaks_no_safety_invariant() -> None:
     rehearsal = scenario_with(reservations=[block()], jobs=[job()]).run(decide=idle)
     assert not [one for one in rehearsal.done if isinstance(one.action, Launch | Terminate)]
 

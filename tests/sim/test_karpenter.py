@@ -54,7 +54,7 @@ def changed(spec: Spec, **platform: Any) -> Spec:
     return replace(spec, platform=made)
 
 
-class Scene:
+class KarpenterSimulation:
     """An account with blocks, a cluster, Karpenter, and the engine's reconciler of its objects; no engine."""
 
     def __init__(self, *blocks: dict[str, Any], karpenter: dict[str, Any] | None = None, **pool: Any) -> None:
@@ -124,151 +124,151 @@ def owned(name: str = "first", **fields: Any) -> OwnedReservation:
 
 @pytest.mark.requirement("KP-1")
 def test_pods_that_fit_nowhere_get_nodes_of_their_block():
-    scene = Scene({})
-    scene.submit("train", to=scene.ids[0], pods=2)
-    scene.pass_time("30s")
-    assert [(one.source.id, one.provisioner, one.pool, one.owner) for one in scene.alive()] == [
-        (scene.ids[0], "karpenter", "p5", "tides")
+    simulation = KarpenterSimulation({})
+    simulation.submit("train", to=simulation.ids[0], pods=2)
+    simulation.pass_time("30s")
+    assert [(one.source.id, one.provisioner, one.pool, one.owner) for one in simulation.alive()] == [
+        (simulation.ids[0], "karpenter", "p5", "tides")
     ] * 2
-    scene.pass_time("9m")
-    scene.open_nodes()
-    scene.pass_time("1m")
-    assert {pod.phase.value for pod in scene.cluster.view().pods if not pod.daemon} == {"running"}
+    simulation.pass_time("9m")
+    simulation.open_nodes()
+    simulation.pass_time("1m")
+    assert {pod.phase.value for pod in simulation.cluster.view().pods if not pod.daemon} == {"running"}
 
 
 def test_pods_share_a_node_that_is_on_its_way():
-    scene = Scene({})
-    scene.submit("small", to=scene.ids[0], pods=4, gpus=2)
-    scene.pass_time("5m")
-    assert len(scene.alive()) == 1
+    simulation = KarpenterSimulation({})
+    simulation.submit("small", to=simulation.ids[0], pods=4, gpus=2)
+    simulation.pass_time("5m")
+    assert len(simulation.alive()) == 1
 
 
-def test_a_pod_behind_a_gate_is_nobodys_business():
-    scene = Scene({})
-    scene.cluster.submit_job(job_stream(), "train", timedelta(hours=2))
-    scene.pass_time("5m")
-    assert scene.alive() == []
+def test_karpenter_launches_nothing_for_a_gated_pod():
+    simulation = KarpenterSimulation({})
+    simulation.cluster.submit_job(job_stream(), "train", timedelta(hours=2))
+    simulation.pass_time("5m")
+    assert simulation.alive() == []
 
 
 def test_more_than_the_block_holds_waits_until_there_is_room():
-    scene = Scene({})
-    scene.submit("train", to=scene.ids[0], pods=3)
-    scene.pass_time("30m")
-    assert len(scene.alive()) == 2
-    assert len(scene.karpenter.claims) == 2
+    simulation = KarpenterSimulation({})
+    simulation.submit("train", to=simulation.ids[0], pods=3)
+    simulation.pass_time("30m")
+    assert len(simulation.alive()) == 2
+    assert len(simulation.karpenter.claims) == 2
 
 
 def test_limits_hold():
-    scene = Scene({}, limits={"nodes": 1})
-    scene.submit("train", to=scene.ids[0], pods=2)
-    scene.pass_time("30m")
-    assert len(scene.alive()) == 1
+    simulation = KarpenterSimulation({}, limits={"nodes": 1})
+    simulation.submit("train", to=simulation.ids[0], pods=2)
+    simulation.pass_time("30m")
+    assert len(simulation.alive()) == 1
 
 
-def test_a_pod_of_another_source_gets_none_of_this_one():
-    scene = Scene({})
-    scene.submit("train", to="cr-another")
-    scene.pass_time("30m")
-    assert scene.alive() == []
+def test_a_pod_pinned_to_another_source_does_not_run_on_this_one():
+    simulation = KarpenterSimulation({})
+    simulation.submit("train", to="cr-another")
+    simulation.pass_time("30m")
+    assert simulation.alive() == []
 
 
 @pytest.mark.requirement("KP-2")
-def test_the_fall_back_is_launched_on_demand_for_pods_that_may_use_it():
+def test_pods_that_may_overflow_get_an_on_demand_fallback():
     sources = [{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 100, "maxMonthlyUsd": 1000}]
-    scene = Scene({}, sources=sources)
-    scene.submit("overflowing", to="on-demand", pods=2)
-    scene.pass_time("30m")
-    (only,) = scene.alive()  # a second one would cost more than the cap
+    simulation = KarpenterSimulation({}, sources=sources)
+    simulation.submit("overflowing", to="on-demand", pods=2)
+    simulation.pass_time("30m")
+    (only,) = simulation.alive()  # a second one would cost more than the cap
     assert only.source.kind.value == "on-demand"
 
 
 @pytest.mark.requirement("KP-8")
 def test_a_warm_block_is_up_without_a_pod():
-    scene = Scene({}, karpenter={"version": "1.8.0", "staticCapacity": True}, warm=True)
-    scene.pass_time("1m")
-    assert len(scene.alive()) == 2
+    simulation = KarpenterSimulation({}, karpenter={"version": "1.8.0", "staticCapacity": True}, warm=True)
+    simulation.pass_time("1m")
+    assert len(simulation.alive()) == 2
 
 
-def test_a_node_by_the_hour_that_is_empty_goes():
-    scene = Scene(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "5m"})
-    scene.submit("short", to="on-demand")
-    scene.pass_time("10m")
-    scene.open_nodes()
-    scene.pass_time("1h")
-    assert len(scene.alive()) == 1
-    scene.pass_time("90m")  # the job took two hours
-    assert scene.alive() == []
-    assert any("empty" in sentence for sentence in scene.journal_lines("nodeclaim-deleted"))
+def test_an_empty_node_paid_by_the_hour_is_terminated():
+    simulation = KarpenterSimulation(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "5m"})
+    simulation.submit("short", to="on-demand")
+    simulation.pass_time("10m")
+    simulation.open_nodes()
+    simulation.pass_time("1h")
+    assert len(simulation.alive()) == 1
+    simulation.pass_time("90m")  # the job took two hours
+    assert simulation.alive() == []
+    assert any("empty" in sentence for sentence in simulation.journal_lines("nodeclaim-deleted"))
 
 
 @pytest.mark.requirement("KP-4")
 def test_an_empty_prepaid_node_stays():
-    scene = Scene({})
-    scene.submit("short", to=scene.ids[0])
-    scene.pass_time("10m")
-    scene.open_nodes()
-    scene.pass_time("6h")
-    assert len(scene.alive()) == 1
+    simulation = KarpenterSimulation({})
+    simulation.submit("short", to=simulation.ids[0])
+    simulation.pass_time("10m")
+    simulation.open_nodes()
+    simulation.pass_time("6h")
+    assert len(simulation.alive()) == 1
 
 
 @pytest.mark.requirement("CB-10")
 def test_forty_minutes_before_the_end_nothing_of_it_is_left_and_nothing_new_is_launched():
-    scene = Scene({})
-    scene.submit("train", to=scene.ids[0])
-    scene.pass_time("10m")
-    end = scene.cloud.reservation(scene.ids[0]).end
-    scene.timeline.advance(end - timedelta(minutes=40))
-    assert scene.alive() == []
-    scene.submit("late", to=scene.ids[0])
-    scene.timeline.advance(end - timedelta(minutes=35))
-    assert scene.alive() == []
+    simulation = KarpenterSimulation({})
+    simulation.submit("train", to=simulation.ids[0])
+    simulation.pass_time("10m")
+    end = simulation.cloud.reservation(simulation.ids[0]).end
+    simulation.timeline.advance(end - timedelta(minutes=40))
+    assert simulation.alive() == []
+    simulation.submit("late", to=simulation.ids[0])
+    simulation.timeline.advance(end - timedelta(minutes=35))
+    assert simulation.alive() == []
 
 
 @pytest.mark.requirement("KP-6")
 def test_at_the_hand_over_the_successor_is_taken_up_and_the_old_one_let_go():
-    scene = Scene({}, {"name": "second", "start": "1d"}, limits={"nodes": 8})
-    first, second = scene.ids
-    assert {each["metadata"]["name"] for each in scene.karpenter.listed("NodePool")} == {
+    simulation = KarpenterSimulation({}, {"name": "second", "start": "1d"}, limits={"nodes": 8})
+    first, second = simulation.ids
+    assert {each["metadata"]["name"] for each in simulation.karpenter.listed("NodePool")} == {
         f"p5-{first}",
         f"p5-{second}",
     }
-    scene.timeline.advance(scene.cloud.reservation(second).start + timedelta(minutes=1))
-    scene.reconcile()
-    scene.submit("train", to=second)
-    scene.pass_time("1m")
-    assert [one.source.id for one in scene.alive()] == [second]
-    scene.timeline.advance(scene.cloud.reservation(first).end - timedelta(minutes=40))
-    scene.reconcile()
-    assert [each["metadata"]["name"] for each in scene.karpenter.listed("NodePool")] == [f"p5-{second}"]
+    simulation.timeline.advance(simulation.cloud.reservation(second).start + timedelta(minutes=1))
+    simulation.reconcile()
+    simulation.submit("train", to=second)
+    simulation.pass_time("1m")
+    assert [one.source.id for one in simulation.alive()] == [second]
+    simulation.timeline.advance(simulation.cloud.reservation(first).end - timedelta(minutes=40))
+    simulation.reconcile()
+    assert [each["metadata"]["name"] for each in simulation.karpenter.listed("NodePool")] == [f"p5-{second}"]
 
 
-def test_what_had_no_capacity_is_asked_for_again_later():
-    scene = Scene(sources=[{"type": "on-demand"}])
-    scene.cloud.no_capacity_for(timedelta(minutes=10))
-    scene.submit("train", to="on-demand")
-    scene.pass_time("5m")
-    assert scene.alive() == []
-    scene.pass_time("15m")
-    assert len(scene.alive()) == 1
-    assert 2 <= len(scene.journal_lines("nodeclaim-failed")) <= 6
+def test_karpenter_tries_again_later_what_had_no_capacity():
+    simulation = KarpenterSimulation(sources=[{"type": "on-demand"}])
+    simulation.cloud.no_capacity_for(timedelta(minutes=10))
+    simulation.submit("train", to="on-demand")
+    simulation.pass_time("5m")
+    assert simulation.alive() == []
+    simulation.pass_time("15m")
+    assert len(simulation.alive()) == 1
+    assert 2 <= len(simulation.journal_lines("nodeclaim-failed")) <= 6
 
 
 def test_a_throttled_account_is_asked_again():
-    scene = Scene({})
-    scene.cloud.throttle(timedelta(minutes=2))
-    scene.submit("train", to=scene.ids[0])
-    scene.pass_time("10m")
-    assert len(scene.alive()) == 1
+    simulation = KarpenterSimulation({})
+    simulation.cloud.throttle(timedelta(minutes=2))
+    simulation.submit("train", to=simulation.ids[0])
+    simulation.pass_time("10m")
+    assert len(simulation.alive()) == 1
 
 
 def test_a_node_that_died_is_replaced_for_its_pods():
-    scene = Scene({})
-    scene.submit("train", to=scene.ids[0])
-    scene.pass_time("1m")
-    (first,) = scene.alive()
-    scene.cloud.kill_instance(first.id)
-    scene.pass_time("15m")
-    (second,) = scene.alive()
+    simulation = KarpenterSimulation({})
+    simulation.submit("train", to=simulation.ids[0])
+    simulation.pass_time("1m")
+    (first,) = simulation.alive()
+    simulation.cloud.kill_instance(first.id)
+    simulation.pass_time("15m")
+    (second,) = simulation.alive()
     assert second.id != first.id
 
 
@@ -276,65 +276,65 @@ def test_a_node_that_died_is_replaced_for_its_pods():
 
 
 def test_the_reconciler_makes_changes_and_removes_only_what_is_ours():
-    scene = Scene({})
+    simulation = KarpenterSimulation({})
     nobodys = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "nobodys"}
     spec = {"template": {"spec": {"nodeClassRef": nobodys}}}
     theirs = {"kind": "NodePool", "metadata": {"name": "theirs"}, "spec": spec}
-    scene.karpenter.apply(theirs)
-    scene.timeline.advance(scene.cloud.reservation(scene.ids[0]).end)
-    scene.reconcile()
-    assert scene.karpenter.listed("NodePool") == [theirs]
-    scene.pass_time("5m")
-    scene.reconcile()  # what it named goes after it
-    assert scene.karpenter.listed("NodePool") == [theirs]
-    assert scene.karpenter.listed("EC2NodeClass") == []
+    simulation.karpenter.apply(theirs)
+    simulation.timeline.advance(simulation.cloud.reservation(simulation.ids[0]).end)
+    simulation.reconcile()
+    assert simulation.karpenter.listed("NodePool") == [theirs]
+    simulation.pass_time("5m")
+    simulation.reconcile()  # what it named goes after it
+    assert simulation.karpenter.listed("NodePool") == [theirs]
+    assert simulation.karpenter.listed("EC2NodeClass") == []
 
 
-def test_what_is_as_it_should_be_is_left_alone_though_the_api_server_added_to_it():
-    scene = Scene({})
-    before = len(scene.journal_lines("object-applied"))
-    world = World(scene.now, reservations=scene.cloud.reservations())
-    assert scene.reconciler.planned(world) == ()
+def test_objects_with_fields_added_by_the_api_server_are_left_alone():
+    simulation = KarpenterSimulation({})
+    before = len(simulation.journal_lines("object-applied"))
+    world = World(simulation.now, reservations=simulation.cloud.reservations())
+    assert simulation.reconciler.planned(world) == ()
     for kind in ("EC2NodeClass", "NodePool"):
-        (own,) = scene.karpenter.listed(kind)
-        scene.karpenter.apply({**own, "spec": {**own["spec"], "added": "by somebody"}})
-    assert scene.reconciler.planned(world) == ()
+        (own,) = simulation.karpenter.listed(kind)
+        simulation.karpenter.apply({**own, "spec": {**own["spec"], "added": "by somebody"}})
+    assert simulation.reconciler.planned(world) == ()
     before += 2
-    scene.pass_time("1h")
-    scene.reconcile()
-    assert len(scene.journal_lines("object-applied")) == before
+    simulation.pass_time("1h")
+    simulation.reconcile()
+    assert len(simulation.journal_lines("object-applied")) == before
 
 
-def test_what_somebody_changed_by_hand_is_put_right():
-    scene = Scene({})
-    (own,) = scene.karpenter.listed("NodePool")
+def test_objects_changed_by_hand_are_corrected():
+    simulation = KarpenterSimulation({})
+    (own,) = simulation.karpenter.listed("NodePool")
     spoiled = {**own, "spec": {**own["spec"], "disruption": {"consolidateAfter": "1m"}}}
-    scene.karpenter.apply(spoiled)
-    world = World(scene.now, reservations=scene.cloud.reservations())
-    (change,) = scene.reconciler.planned(world)
+    simulation.karpenter.apply(spoiled)
+    world = World(simulation.now, reservations=simulation.cloud.reservations())
+    (change,) = simulation.reconciler.planned(world)
     assert (change.verb, change.about, change.reason) == (
         "change",
-        f"NodePool p5-{scene.ids[0]}",
+        f"NodePool p5-{simulation.ids[0]}",
         "disruption changed",
     )
-    scene.pass_time("10m")
-    scene.reconcile()
-    assert scene.karpenter.listed("NodePool") == [own]
+    simulation.pass_time("10m")
+    simulation.reconcile()
+    assert simulation.karpenter.listed("NodePool") == [own]
 
 
-def test_one_pool_that_cannot_be_written_down_is_told_about():
-    scene = Scene({}, karpenter={"version": "1.5.0"})
-    assert any("upgrade it to 1.6" in sentence(warning.reason) for warning in scene.warnings)
-    assert scene.karpenter.listed("NodePool") == []
+def test_a_pool_whose_objects_cannot_be_written_is_reported():
+    simulation = KarpenterSimulation({}, karpenter={"version": "1.5.0"})
+    assert any("upgrade it to 1.6" in sentence(warning.reason) for warning in simulation.warnings)
+    assert simulation.karpenter.listed("NodePool") == []
 
 
 def test_the_api_server_refuses_what_the_real_one_does():
-    scene = Scene({})
-    (own,) = scene.karpenter.listed("NodePool")
+    simulation = KarpenterSimulation({})
+    (own,) = simulation.karpenter.listed("NodePool")
     with pytest.raises(Refused, match="between static and dynamic"):
-        scene.karpenter.apply({**own, "spec": {**own["spec"], "replicas": 1}})
+        simulation.karpenter.apply({**own, "spec": {**own["spec"], "replicas": 1}})
     with pytest.raises(Refused, match=r"limits\.nodes"):
-        scene.karpenter.apply(
+        simulation.karpenter.apply(
             {
                 **own,
                 "metadata": {"name": "new"},
@@ -342,7 +342,7 @@ def test_the_api_server_refuses_what_the_real_one_does():
             }
         )
     with pytest.raises(Gone):
-        scene.karpenter.remove("NodePool", "nobody")
+        simulation.karpenter.remove("NodePool", "nobody")
 
 
 @pytest.mark.requirement("KP-4")
@@ -356,42 +356,44 @@ def test_the_api_server_refuses_what_the_real_one_does():
     ],
 )
 @pytest.mark.parametrize("warm", [False, True])
-def test_work_on_a_block_outlives_a_slip_in_the_documents(slip: Callable[[Spec], Spec], warm: bool):
-    scene = Scene({}, karpenter={"version": "1.8.0", "staticCapacity": True}, warm=warm)
-    scene.submit("train", to=scene.ids[0])
-    scene.pass_time("9m")
-    scene.open_nodes()
-    before = {one.id for one in scene.alive()}
-    scene.reconciler = KarpenterReconciler(slip(scene.spec), scene.karpenter)
+def test_work_on_a_block_goes_on_when_the_documents_are_wrong_for_a_while(
+    slip: Callable[[Spec], Spec], warm: bool
+):
+    simulation = KarpenterSimulation({}, karpenter={"version": "1.8.0", "staticCapacity": True}, warm=warm)
+    simulation.submit("train", to=simulation.ids[0])
+    simulation.pass_time("9m")
+    simulation.open_nodes()
+    before = {one.id for one in simulation.alive()}
+    simulation.reconciler = KarpenterReconciler(slip(simulation.spec), simulation.karpenter)
     for _ in range(12):
-        scene.pass_time("5m")
-        scene.reconcile()
+        simulation.pass_time("5m")
+        simulation.reconcile()
     assert before
-    assert {one.id for one in scene.alive()} == before
-    assert scene.journal_lines("nodeclaim-deleted") == []
+    assert {one.id for one in simulation.alive()} == before
+    assert simulation.journal_lines("nodeclaim-deleted") == []
 
 
 def test_a_closed_warm_node_pool_brings_up_no_other_node():
-    scene = Scene({}, karpenter={"version": "1.8.0", "staticCapacity": True}, warm=True)
-    scene.pass_time("1m")
-    scene.reconciler = KarpenterReconciler(replace(scene.spec, pools={}), scene.karpenter)
-    scene.reconcile()
-    first, second = scene.alive()
-    scene.cloud.kill_instance(first.id)
-    scene.pass_time("1h")
-    assert scene.alive() == [second]
-    assert any("removed when they are gone" in sentence(warning.reason) for warning in scene.warnings)
+    simulation = KarpenterSimulation({}, karpenter={"version": "1.8.0", "staticCapacity": True}, warm=True)
+    simulation.pass_time("1m")
+    simulation.reconciler = KarpenterReconciler(replace(simulation.spec, pools={}), simulation.karpenter)
+    simulation.reconcile()
+    first, second = simulation.alive()
+    simulation.cloud.kill_instance(first.id)
+    simulation.pass_time("1h")
+    assert simulation.alive() == [second]
+    assert any("removed when they are gone" in sentence(warning.reason) for warning in simulation.warnings)
 
 
-def test_removing_a_node_pool_lets_its_pods_finish_their_grace():
-    scene = Scene({})
-    scene.submit("train", to=scene.ids[0])
-    scene.pass_time("9m")
-    scene.open_nodes()
-    scene.pass_time("5m")
-    scene.karpenter.remove("NodePool", f"p5-{scene.ids[0]}")
-    scene.pass_time("1m")
-    assert len(scene.alive()) == 1
-    scene.pass_time("10m")
-    assert scene.alive() == []
-    assert scene.cluster.cut_short == []
+def test_removing_a_node_pool_gives_its_pods_their_grace():
+    simulation = KarpenterSimulation({})
+    simulation.submit("train", to=simulation.ids[0])
+    simulation.pass_time("9m")
+    simulation.open_nodes()
+    simulation.pass_time("5m")
+    simulation.karpenter.remove("NodePool", f"p5-{simulation.ids[0]}")
+    simulation.pass_time("1m")
+    assert len(simulation.alive()) == 1
+    simulation.pass_time("10m")
+    assert simulation.alive() == []
+    assert simulation.cluster.cut_short == []

@@ -33,7 +33,7 @@ from tidemill.model.plan import Evict, ForceDelete, StartDrain, Terminate
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 
-# --- the scenes they play in --------------------------------------------------------------------------
+# --- the scenarios they run in ------------------------------------------------------------------------
 
 ONE_BLOCK = scenario_with(
     reservations=[block()], jobs=[job(lasts="40m", at=("0s", "10m", "2h45m"), grace="2m")]
@@ -149,19 +149,19 @@ CASES: dict[str, tuple[int, PreparedScenario, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_wrong_engine_trips_its_invariant(name: str) -> None:
-    number, played, how = CASES[name]
+    number, rehearsal, how = CASES[name]
     with pytest.raises(InvariantViolated) as caught:
-        played.run(**how)
+        rehearsal.run(**how)
     assert caught.value.number == number, str(caught.value)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_real_engine_keeps_every_invariant_in_the_same_scene(name: str) -> None:
-    _, played, how = CASES[name]
+def test_the_real_engine_keeps_every_invariant_in_the_same_scenario(name: str) -> None:
+    _, rehearsal, how = CASES[name]
     wrong = (
         "decide" if "decide" in how else "cloud"
     )  # what is broken there; a leaky cloud alone breaks nothing
-    played.run(**{key: value for key, value in how.items() if key != wrong})
+    rehearsal.run(**{key: value for key, value in how.items() if key != wrong})
 
 
 @pytest.mark.requirement("PE-23")
@@ -180,24 +180,24 @@ def test_an_engine_that_ends_a_strangers_instance_trips_number_11_and_the_real_o
 
 @pytest.mark.requirement("CB-3")
 @pytest.mark.parametrize(
-    ("played", "believed"),
+    ("rehearsal", "believed"),
     [(TOO_DEAR, mutants.rich), (UNAPPROVED, mutants.approving_itself)],
     ids=["budget", "approval"],
 )
 def test_an_engine_that_buys_by_other_rules_trips_number_3_and_the_real_one_buys_nothing(
-    played: PreparedScenario, believed: Callable[[Spec], Spec]
+    rehearsal: PreparedScenario, believed: Callable[[Spec], Spec]
 ) -> None:
-    wrong = played.prepare(decide=deciding_by(believed))
+    wrong = rehearsal.prepare(decide=deciding_by(believed))
     wrong.spec = believed(wrong.spec)  # what acts believes it too, as after a wrong deployment
     wrong.crash_engine("")
     with pytest.raises(InvariantViolated) as caught:
         wrong.run()
     assert caught.value.number == 3
-    assert not played.run().cloud.purchases
+    assert not rehearsal.run().cloud.purchases
 
 
 @pytest.mark.parametrize("away_from", ["3h20m", "3h26m"])
-def test_an_engine_that_was_away_for_the_last_safe_minute_is_reported_and_not_blamed(away_from: str) -> None:
+def test_an_engine_that_was_absent_for_the_last_safe_minute_violates_nothing(away_from: str) -> None:
     gone = fault(away_from, "engine-absent", duration="1h")
     absent = scenario_with(
         reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")], faults=[gone]

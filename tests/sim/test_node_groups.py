@@ -97,7 +97,7 @@ def test_eks_ends_its_nodes_forty_minutes_before_the_end(account: Account):
 
 @pytest.mark.requirement("MG-2")
 @pytest.mark.parametrize("follows", [False, True])
-def test_after_an_extension_the_action_stays_behind_unless_eks_moves_it(account: Account, follows: bool):
+def test_an_extension_does_not_move_the_scale_down_of_eks_unless_eks_does(account: Account, follows: bool):
     account.cloud.node_groups.follows_extensions = follows
     block = account.block()
     assert block.end is not None

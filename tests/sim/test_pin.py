@@ -18,7 +18,7 @@ def test_a_job_stays_in_the_pool_it_was_admitted_to() -> None:
         "requirements": {"instanceTypes": ["g6.12xlarge"]}, "sources": [{"type": "on-demand"}], "taints": [],
     }  # fmt: skip
     small: dict[str, Any] = {"cpu": "4", "memory": "16Gi", "gpus": 1}
-    played = scenario_with(
+    rehearsal = scenario_with(
         pool("first", **shared),
         pool("second", **shared),
         jobs=[
@@ -28,8 +28,8 @@ def test_a_job_stays_in_the_pool_it_was_admitted_to() -> None:
         ],
         duration="1h",
     ).run()
-    pools = {node.name: dict(node.labels)[names.LABEL_POOL] for node in played.cluster.view().nodes}
-    bound = [pod for pod in played.cluster.pods.values() if pod.node and not pod.daemon]
+    pools = {node.name: dict(node.labels)[names.LABEL_POOL] for node in rehearsal.cluster.view().nodes}
+    bound = [pod for pod in rehearsal.cluster.pods.values() if pod.node and not pod.daemon]
     assert len(bound) == 3
     for pod in bound:
         assert dict(pod.shape.node_selector)[names.LABEL_POOL] == pools[pod.node]

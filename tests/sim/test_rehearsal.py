@@ -94,15 +94,15 @@ def story(rehearsal: Rehearsal) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "played",
+    "rehearsal",
     [BUSY, BUYING, TROUBLED, ROLLED, ALONE],
     ids=["busy", "buying", "troubled", "rolled", "alone"],
 )
-def test_looking_every_second_gives_the_same_actions_as_sleeping_until_something_changes(
-    played: PreparedScenario,
+def test_ticking_every_second_gives_the_same_actions_as_waking_on_changes(
+    rehearsal: PreparedScenario,
 ) -> None:
     """Throttled calls are left out on purpose: how soon a failed call is repeated is the engine's pace."""
-    asleep, awake = played.run(), played.run(every_second=True)
+    asleep, awake = rehearsal.run(), rehearsal.run(every_second=True)
     assert story(awake) == story(asleep)
     assert awake.ticks > 5 * asleep.ticks
 
@@ -113,7 +113,7 @@ def test_the_same_scenario_and_seed_give_the_same_bytes() -> None:
     assert first.done == second.done
 
 
-def test_another_seed_gives_another_story() -> None:
+def test_another_seed_gives_another_journal() -> None:
     first, second = BUSY.run(seed=3), BUSY.run(seed=4)
     assert first.journal.lines != second.journal.lines
 
@@ -139,7 +139,7 @@ print(sha256(repr((rehearsal.journal.lines, rehearsal.done)).encode()).hexdigest
 
 
 @pytest.mark.parametrize("example", [TWO_BLOCKS, MIXED_SOURCES], ids=lambda path: path.stem)
-def test_the_story_does_not_depend_on_the_interpreters_hash_seed(example: Path) -> None:
+def test_the_journal_does_not_depend_on_the_interpreters_hash_seed(example: Path) -> None:
     """Sets of strings have another order in each process: nothing may follow it."""
     digests = set()
     for hash_seed in ("1", "2"):

@@ -55,7 +55,7 @@ def test_an_engine_that_is_away_for_long_is_listed_as_silent(tmp_path: Path):
     assert resolved == gone + timedelta(minutes=40)
 
 
-def test_a_short_absence_is_not(tmp_path: Path):
+def test_a_short_absence_of_the_engine_is_not_listed(tmp_path: Path):
     away = "{fault: engine-absent, at: 4h, duration: 4m}"
     assert [one["kind"] for one in rehearsed(tmp_path, away)["alerts"]] == ["approval-waiting"]
 
@@ -67,9 +67,9 @@ def test_a_payment_that_fails_is_listed_and_over_when_it_is_bought_again(tmp_pat
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_service_that_nothing_takes_over_from_a_block_is_told_before_it_is_short():
-    played = scenario_with(reservations=[block()], services=[service()]).run()
-    told = tally(played, scenario="scene", wall_s=0.0)
+def test_a_service_without_a_successor_raises_an_alert_before_it_is_short():
+    rehearsal = scenario_with(reservations=[block()], services=[service()]).run()
+    told = tally(rehearsal, scenario="test", wall_s=0.0)
     (alert,) = [one for one in told.alerts if one.kind == "service-short"]
     assert alert.key == "service-short/Deployment/chat/2026-11-17T11:00:00Z"
     (row,) = told.services
@@ -78,10 +78,10 @@ def test_a_service_that_nothing_takes_over_from_a_block_is_told_before_it_is_sho
 
 
 @pytest.mark.requirement("NT-1")
-def test_of_a_service_that_moves_in_time_only_the_end_that_nothing_follows_is_told():
+def test_a_service_that_moves_in_time_raises_an_alert_only_for_the_end_without_a_successor():
     blocks = [block(), block("b", duration="28h")]
-    played = scenario_with(reservations=blocks, services=[service()], duration="8h").run()
-    told = tally(played, scenario="scene", wall_s=0.0)
+    rehearsal = scenario_with(reservations=blocks, services=[service()], duration="8h").run()
+    told = tally(rehearsal, scenario="test", wall_s=0.0)
     assert [one.key for one in told.alerts] == ["service-short/Deployment/chat/2026-11-18T11:00:00Z"]
     assert not told.services[0].down
 
@@ -89,8 +89,8 @@ def test_of_a_service_that_moves_in_time_only_the_end_that_nothing_follows_is_to
 @pytest.mark.requirement("NT-1")
 def test_pods_that_had_to_be_forced_out_are_named():
     stubborn = service(replicas=2, minAvailable=2)
-    played = scenario_with(reservations=[block()], services=[stubborn]).run()
-    told = tally(played, scenario="scene", wall_s=0.0)
+    rehearsal = scenario_with(reservations=[block()], services=[stubborn]).run()
+    told = tally(rehearsal, scenario="test", wall_s=0.0)
     forced = [one for one in told.alerts if one.kind == "forced-eviction"]
     assert len([row for row in told.evictions if row.forced]) > 0
     named = " ".join(dict(one.facts)["pods, with the grace that was left"] for one in forced)

@@ -55,7 +55,7 @@ def rows_of(rehearsal: Rehearsal) -> list[tuple[str, int]]:
     return [(row.pod, row.grace_s) for row in rehearsal.cluster.evictions]
 
 
-def test_nobody_runs_at_the_deadline_and_everybody_had_their_whole_grace():
+def test_no_pod_runs_at_the_deadline_and_all_had_their_whole_grace():
     rehearsal = absent().run()
     assert not rehearsal.cluster.kills
     assert not rehearsal.cluster.cut_short
@@ -69,7 +69,7 @@ def test_nobody_runs_at_the_deadline_and_everybody_had_their_whole_grace():
     assert {line.at for line in told_by_agent if "small" in line.about} == {KILL - timedelta(minutes=1)}
 
 
-def test_without_the_agent_the_pods_die_with_their_nodes_and_that_is_reported_and_excused():
+def test_without_deadline_agents_pods_die_with_their_nodes_while_the_engine_is_absent():
     rehearsal = absent(agent=False).run()
     assert len(rehearsal.cluster.kills) == 3
     assert not any(kill.full_grace for kill in rehearsal.cluster.kills)
@@ -77,7 +77,7 @@ def test_without_the_agent_the_pods_die_with_their_nodes_and_that_is_reported_an
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("provisioner", ["native", "managed"])
-def test_whatever_the_seed_no_pod_is_alive_at_the_deadline(seed: int, provisioner: str):
+def test_with_any_seed_no_pod_runs_at_the_deadline(seed: int, provisioner: str):
     """With services that come back by themselves, a node that boots late, and trouble before the engine goes."""
     services = [service(replicas=3, gpus=2, cpu="20", memory="100Gi", grace="3m", minAvailable=2)]
     trouble = {"count": 3, "kinds": ["node-dies", "gpu-fails", "late-join", "event-lost"], "until": "2h30m"}
@@ -91,7 +91,7 @@ def test_whatever_the_seed_no_pod_is_alive_at_the_deadline(seed: int, provisione
     assert not rehearsal.cluster.cut_short
 
 
-def test_an_engine_that_is_there_comes_first():
+def test_a_running_engine_acts_before_the_deadline_agents():
     """Checkpoints are asked for, budgets respected: the agent finds nobody left to ask."""
     rehearsal = absent(faults=()).run()
     assert actions_done(rehearsal, Evict)
@@ -99,21 +99,21 @@ def test_an_engine_that_is_there_comes_first():
     assert not journal_lines(rehearsal, "node-closed")
 
 
-def test_an_absence_is_no_excuse_where_nodes_have_agents():
+def test_with_deadline_agents_an_absent_engine_excuses_nothing():
     """An engine that never drains is caught by the agents: nobody is left for EC2 to kill."""
     lazy = absent(faults=()).run(decide=without(StartDrain, Evict, ForceDelete))
     assert journal_lines(lazy, "pod-told-by-agent")
     assert not lazy.cluster.kills
 
 
-def test_agents_that_were_told_the_wrong_end_are_seen():
+def test_deadline_agents_with_a_wrong_end_violate_an_invariant():
     """An engine that believes in ten minutes more tells the nodes so: then pods do die, and nothing excuses it."""
     with pytest.raises(InvariantViolated) as caught:
         absent().run(decide=ten_minutes_late)
     assert caught.value.number == 4
 
 
-def test_a_pod_that_comes_too_late_for_its_grace_is_sent_away_before_it_starts():
+def test_a_pod_bound_too_late_for_its_grace_is_deleted_before_it_starts():
     """A replica that finds room at 10:50, with a grace of twenty minutes: at 11:00 it would still be there."""
     late = service(replicas=1, minAvailable=0, grace="20m", **{"from": "3h20m"})
     rehearsal = absent(jobs=[], services=[late]).run()
@@ -138,7 +138,7 @@ def test_nodes_are_told_when_the_end_moves_and_work_goes_on():
     assert all(one.restarts == 0 for one in rehearsal.cluster.jobs.values())
 
 
-def test_an_extension_paid_while_the_engine_is_away_errs_early_and_the_engine_takes_the_nodes_back():
+def test_an_extension_paid_while_the_engine_is_absent_drains_early_and_the_engine_cancels_it():
     """The nodes go by the old end, and everybody gets their grace. When the engine is back, work goes on there."""
     rehearsal = extended("2h30m", faults=[AWAY])
     assert journal_lines(rehearsal, "pod-told-by-agent")
@@ -150,7 +150,7 @@ def test_an_extension_paid_while_the_engine_is_away_errs_early_and_the_engine_ta
     assert rehearsal.cluster.gpus_used() == 12
 
 
-def test_a_node_that_is_to_be_retired_hears_of_it():
+def test_a_node_that_will_be_retired_is_told_its_end():
     rehearsal = absent(
         reservations=[block(duration="28h")], faults=[fault("1h", "retirement", duration="2h")], duration="2h"
     ).run()

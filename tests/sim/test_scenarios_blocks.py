@@ -178,7 +178,7 @@ def test_a_long_grace_and_a_slow_checkpoint_start_the_drain_earlier() -> None:
 
 
 @pytest.mark.requirement("CB-10")
-def test_a_pod_that_never_acknowledges_its_checkpoint_is_evicted_in_time_all_the_same() -> None:
+def test_a_pod_that_never_acknowledges_its_checkpoint_is_still_evicted_in_time() -> None:
     deaf = job(lasts="9h", checkpointEvery="20m", checkpointTime="4m", acknowledges=False, grace="2m")
     rehearsal = scenario_with(reservations=[block()], jobs=[deaf]).run()
     assert rehearsal.cluster.evictions
@@ -219,7 +219,7 @@ def test_an_extension_whose_payment_fails_leaves_the_drain_where_it_was() -> Non
 
 
 @pytest.mark.requirement("CB-7")
-def test_an_extension_that_is_paid_after_the_drain_began_keeps_what_has_not_left_yet() -> None:
+def test_an_extension_paid_after_the_drain_began_keeps_the_pods_that_are_still_there() -> None:
     """Asked for at 10:25 and paid at 10:55: the drain for 11:00 is under way, nobody dies, work goes on."""
     rehearsal = extended("succeeds", at="2h55m", settles="30m")
     assert journal_lines(rehearsal, "block-extended")
@@ -230,7 +230,7 @@ def test_an_extension_that_is_paid_after_the_drain_began_keeps_what_has_not_left
 # --- buying --------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_bought_before_the_word_of_a_person_and_one_block_after_it() -> None:
+def test_nothing_is_bought_before_an_approval_and_one_block_after_it() -> None:
     rehearsal = scenario_with(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="5h").prepare()
     rehearsal.run_until(after("59m59s"))
     assert not rehearsal.cloud.purchases

@@ -15,7 +15,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "consolidation.yaml"
 pytestmark = pytest.mark.requirement("PE-7")
 
 
-def played(policy: str, folder: Path, seed: int) -> Outcome:
+def run_example(policy: str, folder: Path, seed: int) -> Outcome:
     written = EXAMPLE.read_text(encoding="utf-8")
     assert "consolidationPolicy: WhenEmptyOrUnderutilized" in written
     file = folder / f"{policy}.yaml"
@@ -33,9 +33,9 @@ def played(policy: str, folder: Path, seed: int) -> Outcome:
     return tally(rehearsal, scenario=policy, wall_s=0.0)
 
 
-def test_the_example_costs_less_and_nobody_is_worse_off(tmp_path: Path) -> None:
-    plain = played("WhenEmpty", tmp_path, 1)
-    tight = played("WhenEmptyOrUnderutilized", tmp_path, 1)
+def test_the_example_costs_less_and_no_job_is_worse_off(tmp_path: Path) -> None:
+    plain = run_example("WhenEmpty", tmp_path, 1)
+    tight = run_example("WhenEmptyOrUnderutilized", tmp_path, 1)
     assert tight.cost_usd["total"] < plain.cost_usd["total"]
     assert tight.gpu_hours["idle"] < plain.gpu_hours["idle"]
     assert tight.evictions  # something did move
@@ -46,8 +46,8 @@ def test_the_example_costs_less_and_nobody_is_worse_off(tmp_path: Path) -> None:
     assert service.lowest_ready >= service.min_available
 
 
-def test_nothing_goes_back_and_forth(tmp_path: Path) -> None:
+def test_no_pod_moves_back_and_forth(tmp_path: Path) -> None:
     """Every node that consolidation empties is gone for good, and no job is moved again and again."""
-    tight = played("WhenEmptyOrUnderutilized", tmp_path, 2)
+    tight = run_example("WhenEmptyOrUnderutilized", tmp_path, 2)
     assert tight.evictions
     assert max(job.restarts for job in tight.jobs) <= 3

@@ -41,7 +41,7 @@ def buying(*faults: dict[str, Any], duration: str = "6h") -> Rehearsal:
 
 
 def working(*faults: dict[str, Any]) -> Rehearsal:
-    """A service, a job and a gang on two blocks, one of which ends within the scene."""
+    """A service, a job and a gang on two blocks, one of which ends within the scenario."""
     return scenario_with(
         pool(sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": 900}]),
         on=platform(budget={"monthlyUsd": 1000}),
@@ -122,14 +122,14 @@ def test_a_launch_that_was_cut_off_is_found_again_by_its_token(step: str) -> Non
 # --- absence ------------------------------------------------------------------------------------------
 
 
-def test_an_engine_that_was_away_for_hours_finds_the_world_and_goes_on() -> None:
+def test_an_engine_that_was_absent_for_hours_reads_everything_and_goes_on() -> None:
     rehearsal = working(fault("35m", "engine-absent", duration="2h"))
     away = (after("35m"), after("2h35m"))
     assert not [one for one in rehearsal.done if away[0] < one.at < away[1]]
     assert_all_work_is_done(rehearsal)
 
 
-def test_what_died_while_the_engine_was_away_is_seen_when_it_returns() -> None:
+def test_nodes_that_died_while_the_engine_was_absent_are_seen_when_it_returns() -> None:
     rehearsal = working(fault("1h", "engine-absent", duration="45m"), fault("1h10m", "node-dies", target="b"))
     assert_all_work_is_done(rehearsal)
 
@@ -217,12 +217,12 @@ def test_a_launch_whose_answer_was_lost_is_not_made_twice() -> None:
 
 
 @pytest.mark.parametrize("kind", ["event-lost", "event-doubled", "event-late"])
-def test_notices_that_are_lost_doubled_or_late_cost_time_and_no_truth(kind: str) -> None:
+def test_lost_doubled_and_late_events_cost_only_time(kind: str) -> None:
     rehearsal = working(*(fault(at, kind, count=5) for at in ("0s", "30m", "1h", "3h")))
     assert_all_work_is_done(rehearsal)
 
 
-def test_a_block_whose_delivery_was_never_told_is_found_by_the_next_look() -> None:
+def test_a_block_whose_delivery_event_was_lost_is_found_at_the_next_tick() -> None:
     late = block(**{"from": "1h"}, duration="3h")
     rehearsal = scenario_with(
         reservations=[late], faults=[fault("55m", "event-lost", count=9)], duration="2h"

@@ -149,7 +149,7 @@ def test_overflow_stays_inside_its_hourly_cap_when_many_jobs_come_at_once() -> N
 
 
 @pytest.mark.requirement("PE-18")
-def test_what_waits_for_money_says_so() -> None:
+def test_pods_that_the_overflow_cap_holds_back_get_a_reason() -> None:
     rehearsal = overflow(10, 5000, overflow=True)
     assert on_demand_usd(rehearsal) == 0
     waiting = [sentence(unmet.reason) for unmet in rehearsal.plan.unmet if "may-" in unmet.name]

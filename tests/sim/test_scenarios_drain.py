@@ -20,7 +20,7 @@ def steps(rehearsal: Rehearsal, about: str) -> list[str]:
     return [line.kind for line in rehearsal.journal.lines if line.kind in kinds and about in line.about]
 
 
-def test_a_job_that_acknowledges_is_told_asked_heard_and_evicted() -> None:
+def test_a_job_that_acknowledges_is_told_its_end_checkpoints_and_is_evicted() -> None:
     saved = job(lasts="9h", checkpointEvery="20m", checkpointTime="3m", grace="2m")
     rehearsal = scenario_with(reservations=[block()], jobs=[saved]).run()
     assert steps(rehearsal, "fit-1-0-0") == [
@@ -53,7 +53,7 @@ def test_an_end_that_moves_is_announced_again() -> None:
         ]
 
 
-def test_a_budget_that_holds_an_eviction_back_is_told_with_the_moment_of_force() -> None:
+def test_an_eviction_that_a_budget_delays_is_reported_with_the_time_of_force_deletion() -> None:
     """Two replicas, one may be away, and there is nowhere to go: the second is made to go at the last safe moment."""
     rehearsal = scenario_with(reservations=[block()], services=[service(grace="2m")]).run()
     warned = journal_lines(rehearsal, "warned", "Deployment/chat")

@@ -1,4 +1,4 @@
-"""The same scenes through every way of launching: nodes come, jobs run, all is drained, no group chooses for us."""
+"""The same scenarios with every provisioner: nodes come, jobs run, all is drained, no group chooses for us."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tidemill.sim.scenario.rehearsal import Rehearsal
 EXAMPLE = Path(__file__).parents[2] / "examples" / "groups.yaml"
 WAYS = ("native", "asg", "managed")
 GROUPED = ("asg", "managed")
-# A block of a scene ends at 11:30: EC2 takes its nodes at 11:00, EKS acts at 10:50.
+# A block of a scenario ends at 11:30: EC2 takes its nodes at 11:00, EKS acts at 10:50.
 DEADLINE = {"native": after("3h30m"), "asg": after("3h30m"), "managed": after("3h20m")}
 
 
@@ -59,7 +59,7 @@ def by_hand(rehearsal: Rehearsal, at: str, desired: int) -> None:
 @pytest.mark.requirement("SM-3")
 @pytest.mark.requirement("MG-4")
 @pytest.mark.parametrize("way", WAYS)
-def test_nodes_come_at_delivery_jobs_run_and_nothing_lives_at_the_kill_time(way: str):
+def test_nodes_come_at_delivery_jobs_run_and_nothing_runs_at_the_kill_time(way: str):
     rehearsal = delivered(way).prepare()
     rehearsal.run_until(after("29m"))
     assert (
@@ -128,7 +128,7 @@ def test_without_an_engine_the_schedules_bring_the_nodes_up_and_take_them_down()
 
 
 @pytest.mark.requirement("SM-4")
-def test_with_an_engine_the_schedule_of_a_block_that_is_there_takes_no_node_away():
+def test_with_an_engine_the_schedule_of_an_active_block_ends_no_node():
     """Two of three nodes are on their way at the start: a schedule that still went by the room left would say one."""
     rehearsal = scenario_with(
         pool(provisioner="asg", limits={"nodes": 3}),
@@ -158,7 +158,7 @@ def test_an_extension_moves_the_schedule_and_the_drain():
 
 
 @pytest.mark.parametrize("way", GROUPED)
-def test_who_only_looks_sees_what_the_engine_sees(way: str):
+def test_a_reader_sees_what_the_engine_sees(way: str):
     """Instances of a group carry no intent: whoever reads them past the engine's port would count launches twice."""
     rehearsal = scenario_with(
         pool(provisioner=way), reservations=[block(duration="28h")], duration="1h"
@@ -190,11 +190,11 @@ def test_an_action_of_eks_that_stayed_behind_is_warned_of_and_survived():
 
 @pytest.mark.requirement("MG-2")
 def test_an_action_that_eks_moves_with_the_end_costs_nothing():
-    played = extended("managed").prepare()
-    played.cloud.node_groups.follows_extensions = True
-    played.run()
-    assert len(played.cloud.instance_histories) == 2
-    assert not any("EKS still scales" in line.sentence for line in journal_lines(played, "warned"))
+    rehearsal = extended("managed").prepare()
+    rehearsal.cloud.node_groups.follows_extensions = True
+    rehearsal.run()
+    assert len(rehearsal.cloud.instance_histories) == 2
+    assert not any("EKS still scales" in line.sentence for line in journal_lines(rehearsal, "warned"))
 
 
 # --- hand-over ----------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_two_blocks_hand_a_service_over_without_downtime(way: str, seed: int):
     assert running(rehearsal) == 2
 
 
-def test_the_example_plays_as_it_says():
+def test_the_example_runs_as_its_comments_say():
     spec, scenario = load_spec([str(EXAMPLE)])
     assert scenario is not None
     rehearsal = PreparedScenario(spec, scenario).run()
@@ -229,7 +229,7 @@ def test_the_example_plays_as_it_says():
 
 
 @pytest.mark.requirement("SM-7")
-def test_who_is_scaled_in_by_hand_waits_in_the_hook_until_its_pods_are_gone():
+def test_an_instance_scaled_in_by_hand_waits_in_the_hook_until_its_pods_are_gone():
     rehearsal = scenario_with(
         pool(provisioner="asg"), reservations=[block(duration="28h")],
         jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")], duration="5h",
@@ -280,7 +280,7 @@ def test_a_size_raised_by_hand_is_left_alone():
 
 
 @pytest.mark.requirement("SM-5")
-def test_a_size_raised_by_hand_before_the_block_is_there_is_left_alone():
+def test_a_size_raised_by_hand_before_the_block_starts_is_left_alone():
     rehearsal = scenario_with(
         pool(provisioner="asg", warm=False),
         reservations=[block(duration="3h", **{"from": "1h"})],
@@ -335,7 +335,7 @@ def test_a_node_that_never_joins_is_noticed_reported_and_replaced(way: str):
 
 
 @pytest.mark.parametrize("way", GROUPED)
-def test_what_cannot_be_had_is_given_up_and_the_size_goes_back(way: str):
+def test_a_launch_without_capacity_is_given_up_and_the_size_is_set_back(way: str):
     rehearsal = scenario_with(
         pool(provisioner=way), reservations=[block(duration="28h")],
         faults=[fault("0s", "no-capacity", duration="40m")], duration="70m",
@@ -367,7 +367,7 @@ def test_the_node_that_failed_goes_and_no_other():
     assert not rehearsal.cluster.kills
 
 
-def test_a_provisioner_that_made_the_group_smaller_would_end_somebody_else(monkeypatch: pytest.MonkeyPatch):
+def test_lowering_the_size_of_a_group_would_end_another_instance(monkeypatch: pytest.MonkeyPatch):
     def smaller(self: SimCompute, instance_id: str) -> None:
         found = self._groups.of(instance_id)
         if found is not None and found[1].stays:
@@ -406,7 +406,7 @@ def test_a_crash_at_any_step_neither_loses_nor_doubles(way: str, step: str):
 
 @pytest.mark.parametrize("way", GROUPED)
 @pytest.mark.parametrize("seed", range(6))
-def test_with_trouble_drawn_from_the_seed_the_invariants_hold(way: str, seed: int):
+def test_with_random_faults_the_invariants_hold(way: str, seed: int):
     kinds = ["launch-fails", "no-capacity", "late-join", "never-joins", "node-dies", "throttle", "event-lost",
              "event-late", "engine-crash", "engine-absent", "short-delivery", "lost-answer"]  # fmt: skip
     rehearsal = scenario_with(
@@ -418,20 +418,20 @@ def test_with_trouble_drawn_from_the_seed_the_invariants_hold(way: str, seed: in
     assert "group" not in ended_by(rehearsal)
 
 
-def test_a_pool_beside_it_that_launches_by_itself_keeps_its_templates():
+def test_another_pool_that_launches_natively_keeps_its_templates():
     """Both pools through the same compute, as in production."""
     beside = pool("beside", labels={"tier": "beside"})
-    played = scenario_with(
+    rehearsal = scenario_with(
         pool(provisioner="asg"), beside,
         reservations=[block(pool="train"), block("b", pool="beside", zone="us-east-1b")], duration="5h",
     ).prepare()  # fmt: skip
-    played.run_until(after("2h"))
-    assert {one.name.rpartition("-cr-")[2] for one in played.compute.templates()} == {
-        id_.removeprefix("cr-") for id_ in played.cloud.names.values()
+    rehearsal.run_until(after("2h"))
+    assert {one.name.rpartition("-cr-")[2] for one in rehearsal.compute.templates()} == {
+        id_.removeprefix("cr-") for id_ in rehearsal.cloud.names.values()
     }
-    assert running(played) == 4
-    played.run()
-    assert not played.compute.templates()
+    assert running(rehearsal) == 4
+    rehearsal.run()
+    assert not rehearsal.compute.templates()
 
 
 # --- by the hour, and other sources -------------------------------------------------------------------
@@ -465,7 +465,7 @@ def test_a_reservation_on_demand_comes_through_groups_too(way: str):
 
 
 def rolled(way: str) -> Rehearsal:
-    """The image changes an hour into the scene."""
+    """The image changes an hour into the scenario."""
     return scenario_with(
         pool(provisioner=way), reservations=[block(duration="28h")], duration="3h",
         rolls=[{"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261112"}}],
@@ -481,7 +481,7 @@ def test_a_new_image_reaches_the_nodes_of_a_group_one_by_one():
 
 
 @pytest.mark.requirement("MG-4")
-def test_a_node_group_takes_a_new_image_once_somebody_scaled_it_to_nothing():
+def test_a_node_group_takes_a_new_image_once_it_is_scaled_to_zero():
     rehearsal = rolled("managed")
     rehearsal.run_until(after("1h30m"))
     assert (
@@ -495,7 +495,7 @@ def test_a_node_group_takes_a_new_image_once_somebody_scaled_it_to_nothing():
 
 
 @pytest.mark.parametrize("way", GROUPED)
-def test_a_burst_of_pods_asks_for_what_is_missing_and_no_more(way: str):
+def test_a_burst_of_pods_launches_what_is_missing_and_no_more(way: str):
     rehearsal = scenario_with(
         pool(provisioner=way, warm=False, limits={"nodes": 6}), reservations=[block(count=8, duration="28h")],
         jobs=[job(at=["0s", "3s", "6s", "40s", "90s"], lasts="2h")], duration="1h",

@@ -38,7 +38,7 @@ PAIRED = {
 EVICT = {"method": "evict"}
 METHODS: dict[str, dict[str, Any]] = {"rollout": ROLLOUT, "scale": SCALE, "paired": PAIRED, "evict": EVICT}
 SEEDS = range(20)
-# EC2 takes block a's nodes at 11:00, three and a half hours into the scene.
+# EC2 takes block a's nodes at 11:00, three and a half hours into the scenario.
 DEADLINE = after("3h30m")
 
 
@@ -80,9 +80,9 @@ def sources_of(rehearsal: Rehearsal) -> set[str]:
 @pytest.mark.requirement("CB-9")
 @pytest.mark.parametrize("method", METHODS)
 def test_with_enough_overlap_no_method_costs_a_second_on_any_seed(method: str) -> None:
-    played = two_blocks(METHODS[method])
+    prepared = two_blocks(METHODS[method])
     for seed in SEEDS:
-        rehearsal = played.run(seed)
+        rehearsal = prepared.run(seed)
         chat = rehearsal.cluster.services["chat"]
         assert downtime_s(rehearsal) == 0, seed
         assert chat.ready == 8
@@ -114,7 +114,7 @@ def test_the_successors_replicas_are_ready_before_the_old_ones_go(method: str) -
 
 
 @pytest.mark.parametrize("method", ["rollout", "scale", "paired"])
-def test_a_method_that_makes_before_it_breaks_evicts_nobody(method: str) -> None:
+def test_a_method_that_starts_new_replicas_first_evicts_nobody(method: str) -> None:
     rehearsal = two_blocks(METHODS[method]).run()
     assert not actions_done(rehearsal, Evict)
     restarts, scalings = actions_done(rehearsal, RestartWorkload), actions_done(rehearsal, ScaleWorkload)
@@ -153,9 +153,9 @@ def test_an_engine_that_dies_between_two_steps_goes_on_where_it_stopped(method: 
 
 @pytest.mark.parametrize("second_from", ["1h", "3h20m"])
 @pytest.mark.parametrize("method", METHODS)
-def test_looking_every_second_gives_the_same_hand_over(method: str, second_from: str) -> None:
-    played = two_blocks(METHODS[method], second_from=second_from)
-    asleep, awake = played.run(), played.run(every_second=True)
+def test_ticking_every_second_gives_the_same_hand_over(method: str, second_from: str) -> None:
+    rehearsal = two_blocks(METHODS[method], second_from=second_from)
+    asleep, awake = rehearsal.run(), rehearsal.run(every_second=True)
     assert [(one.at, one.action) for one in awake.done] == [(one.at, one.action) for one in asleep.done]
 
 
@@ -188,7 +188,7 @@ def test_a_load_that_is_longer_than_it_says_is_measured_and_the_drain_starts_ear
         assert downtime_s(rehearsal) == 0
 
 
-def test_replicas_are_not_evicted_with_nowhere_to_go_while_a_successor_is_about_to_come() -> None:
+def test_replicas_without_a_destination_are_not_evicted_while_a_successor_is_about_to_start() -> None:
     """One by one they would begin at 09:38; b comes at 10:00, and until its nodes are Ready nobody leaves."""
     rehearsal = two_blocks(EVICT, second_from="2h30m").prepare()
     rehearsal.run_until(after("2h34m"))
@@ -204,9 +204,9 @@ def test_replicas_are_not_evicted_with_nowhere_to_go_while_a_successor_is_about_
 # --- too little overlap: said beforehand, and so it comes ---------------------------------------------
 
 
-def said_and_was(played: PreparedScenario, seed: int) -> tuple[int, int]:
+def said_and_was(prepared: PreparedScenario, seed: int) -> tuple[int, int]:
     """How long the service would be short, as reckoned three hours before, and how long it was; in seconds."""
-    rehearsal = played.prepare(seed)
+    rehearsal = prepared.prepare(seed)
     rehearsal.run_until(after("20m"))
     world, _ = observe_and_decide(rehearsal)
     (one,) = forecast(DecisionContext(rehearsal.spec, world))
@@ -221,12 +221,12 @@ def said_and_was(played: PreparedScenario, seed: int) -> tuple[int, int]:
     ("second_from", "method"),
     [("2h30m", "evict"), *((start, method) for start in ("3h20m", "4h") for method in METHODS)],
 )
-def test_with_too_little_overlap_a_service_is_short_for_as_long_as_was_said(
+def test_with_too_little_overlap_a_service_is_short_for_the_predicted_time(
     second_from: str, method: str
 ) -> None:
     """What is left is chance: four nodes do not boot exactly as four others did."""
-    played = two_blocks(METHODS[method], second_from=second_from)
-    pairs = [said_and_was(played, seed) for seed in SEEDS]
+    rehearsal = two_blocks(METHODS[method], second_from=second_from)
+    pairs = [said_and_was(rehearsal, seed) for seed in SEEDS]
     wrong_s = [abs(said - was) for said, was in pairs]
     assert sum(one <= 60 for one in wrong_s) >= 18
     assert max(wrong_s) <= 100
@@ -234,7 +234,7 @@ def test_with_too_little_overlap_a_service_is_short_for_as_long_as_was_said(
         assert min(was for _, was in pairs) > 45 * 60
 
 
-def test_the_plan_of_the_running_engine_says_it_with_prices() -> None:
+def test_the_plan_of_the_running_engine_names_mitigations_with_prices() -> None:
     rehearsal = two_blocks(ROLLOUT, second_from="4h").prepare()
     rehearsal.run_until(after("20m"))
     (warning,) = rehearsal.plan.warnings
@@ -279,14 +279,14 @@ ID_A, ID_B = "cr-0aaaaaaaaaaaaaaaa", "cr-0bbbbbbbbbbbbbbbb"
 
 
 def pinned_to(*ids: str) -> PreparedScenario:
-    played = two_blocks(SCALE)
-    a, b = played.scenario.spec.reservations
-    inner = played.scenario.spec.model_copy(
+    rehearsal = two_blocks(SCALE)
+    a, b = rehearsal.scenario.spec.reservations
+    inner = rehearsal.scenario.spec.model_copy(
         update={"reservations": (a.model_copy(update={"id": ID_A}), b.model_copy(update={"id": ID_B}))}
     )
     pools = {"train": pool(sources=[{"type": "block", "ids": list(ids)}])}
     return PreparedScenario(
-        replace(played.spec, pools=pools), played.scenario.model_copy(update={"spec": inner})
+        replace(rehearsal.spec, pools=pools), rehearsal.scenario.model_copy(update={"spec": inner})
     )
 
 
@@ -299,7 +299,7 @@ def test_a_pin_that_names_the_successor_too_is_handed_over_without_a_second_of_d
 
 
 @pytest.mark.requirement("CB-18")
-def test_a_pin_that_does_not_is_kept_and_what_to_write_is_said_while_there_is_time() -> None:
+def test_a_pin_that_does_not_name_the_successor_is_kept_and_a_warning_says_what_to_write() -> None:
     rehearsal = pinned_to(ID_A).prepare()
     rehearsal.run_until(after("30m"))
     about = {one.about: sentence(one.reason) for one in rehearsal.plan.warnings}
@@ -312,7 +312,7 @@ def test_a_pin_that_does_not_is_kept_and_what_to_write_is_said_while_there_is_ti
 
 
 @pytest.mark.requirement("CB-8")
-def test_a_successor_that_a_plan_buys_is_taken_into_use_and_the_service_moves_there() -> None:
+def test_a_successor_bought_by_a_plan_is_used_and_the_service_moves_there() -> None:
     """Block a ends on the 19th; the window lacks two instances from then on, and an hour beside it costs a day more."""
     window = {"name": "next", "from": "2026-11-18T11:30:00Z", "to": "2026-11-20T11:00:00Z", "instances": 2}
     rehearsal = scenario_with(

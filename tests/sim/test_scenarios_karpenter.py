@@ -20,7 +20,7 @@ from tests.sim.scenario_builder import (
 from tidemill.model.plan import Launch
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
-# A block of a scene ends at 11:30: Karpenter acts at 10:50.
+# A block of a scenario ends at 11:30: Karpenter acts at 10:50.
 DEADLINE = after("3h20m")
 STATIC = platform(karpenter={"version": "1.11.0", "staticCapacity": True})
 
@@ -32,7 +32,7 @@ def node_pools(rehearsal: Rehearsal) -> set[str]:
 @pytest.mark.requirement("KP-1")
 @pytest.mark.requirement("CB-10")
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_karpenter_launches_jobs_run_and_the_engine_drains_before_karpenter_would(seed: int):
+def test_karpenter_launches_and_the_engine_drains_before_karpenter_does(seed: int):
     rehearsal = delivered("karpenter").prepare(seed)
     rehearsal.run_until(after("29m"))
     assert not rehearsal.cloud.instance_histories

@@ -28,7 +28,7 @@ def launched(rehearsal: Rehearsal) -> list[str]:
 
 
 @pytest.mark.requirement("PE-3", "PE-13")
-def test_a_pod_that_does_not_fit_beside_the_daemons_is_launched_for_once_and_told_why():
+def test_a_pod_that_does_not_fit_beside_the_daemons_causes_one_launch_and_gets_the_reason():
     """The known fault: launch, find no room, give the node back, and launch again, every quarter of an hour."""
     rehearsal = rehearsed("g6.xlarge", jobs=[job(lasts="30m", **SNUG)])
     assert launched(rehearsal) == ["g6.xlarge"]
@@ -48,7 +48,7 @@ def test_a_larger_type_is_taken_next_and_at_once_the_second_time():
     assert {one.state for one in rehearsal.cluster.jobs.values()} == {"finished"}
 
 
-def test_after_a_day_the_guess_is_tried_again():
+def test_after_a_day_the_estimate_is_tried_again():
     """Somebody may have taken the daemons away since; one launch finds out."""
     rehearsal = rehearsed("g6.xlarge", jobs=[job(lasts="30m", **SNUG)], duration="30h")
     assert launched(rehearsal) == ["g6.xlarge"] * 2

@@ -95,7 +95,7 @@ def test_a_gang_is_not_broken_for_a_new_image():
     assert old_ones(rehearsal) == 0
 
 
-def test_a_job_that_would_begin_again_is_let_finish_and_one_that_checkpoints_moves():
+def test_a_job_without_checkpoints_is_let_finish_and_one_with_checkpoints_moves():
     rehearsal = rolled(
         jobs=[job("whole", lasts="4h"), job("saved", lasts="4h", checkpointEvery="15m")], count=2
     )

@@ -127,7 +127,7 @@ def test_an_interrupted_spot_node_costs_at_most_the_work_since_the_last_checkpoi
     assert saved.lost_work <= timedelta(minutes=10)
 
 
-def test_an_interrupted_node_whose_job_would_begin_again_is_not_waited_for() -> None:
+def test_a_job_that_would_start_over_is_evicted_from_an_interrupted_node_at_once() -> None:
     spot = pool(sources=[{"type": "spot"}])
     work = job("whole", lasts="2h", grace="30s")
     rehearsal = scenario_with(

@@ -200,7 +200,7 @@ def test_higher_priority_goes_first_then_the_older() -> None:
     ]
 
 
-def test_terminating_pods_still_hold_their_node_info() -> None:
+def test_terminating_pods_still_hold_their_resources() -> None:
     simulated = SimulatedCluster()
     simulated.ready_nodes("i-1")
     (running,) = simulated.run_job("first", grace="5m")

@@ -70,7 +70,7 @@ def existing_nodes(simulated: ZonedCluster, existing_pods: dict[str, list[Pod]])
     st.lists(st.integers(0, 2), min_size=1, max_size=9),
     st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 1)),
 )
-def test_binds_soundly_and_leaves_nobody_waiting_without_a_reason(
+def test_every_bound_pod_keeps_every_rule_and_every_waiting_pod_would_break_one(
     templates: tuple[PodShape, ...], order: list[int], zones: tuple[int, int, int]
 ) -> None:
     simulated = ZonedCluster(a=zones[0], b=zones[1], c=zones[2])

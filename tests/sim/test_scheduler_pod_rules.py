@@ -29,7 +29,7 @@ ONLY_A = ((ZONE, "us-west-2a"),)
         (("TCP", 80, "10.0.0.2"), False),
     ],
 )
-def test_a_host_port_is_given_once(wanted: tuple[str, int, str], fits: bool) -> None:
+def test_two_pods_on_a_node_cannot_have_the_same_host_port(wanted: tuple[str, int, str], fits: bool) -> None:
     simulated = ZonedCluster(a=1)
     simulated.bind_directly("web", "a1", shape(host_ports=(("TCP", 80, ""),)))
     assert bool(simulated.schedule("other", shape(host_ports=(wanted,)))) is fits
@@ -48,20 +48,20 @@ def test_ports_on_two_addresses_do_not_clash() -> None:
 # --- anti-affinity ------------------------------------------------------------------------------------
 
 
-def test_keeps_away_from_hosts_where_those_it_minds_are() -> None:
+def test_keeps_off_hosts_with_pods_of_its_anti_affinity() -> None:
     simulated = ZonedCluster(a=2)
     assert {simulated.schedule("one", APART), simulated.schedule("two", APART)} == {"a1", "a2"}
     assert simulated.schedule("three", APART) == ""
     assert "2 node(s) didn't match pod anti-affinity rules" in simulated.scheduler_message("three")
 
 
-def test_keeps_away_from_whole_zones() -> None:
+def test_keeps_off_zones_with_pods_of_its_anti_affinity() -> None:
     simulated = ZonedCluster(a=2, b=1)
     simulated.bind_directly("one", "a1")
     assert simulated.schedule("two", APART_BY_ZONE) == "b1"
 
 
-def test_a_pod_that_is_there_keeps_others_off_though_they_mind_nothing() -> None:
+def test_a_bound_pod_keeps_others_off_by_its_own_anti_affinity() -> None:
     simulated = ZonedCluster(a=1)
     simulated.bind_directly("hermit", "a1", APART)
     assert simulated.schedule("guest", PLAIN) == ""
@@ -71,7 +71,7 @@ def test_a_pod_that_is_there_keeps_others_off_though_they_mind_nothing() -> None
     assert simulated.schedule("stranger", OTHER) == "a1"
 
 
-def test_a_pod_that_is_leaving_still_keeps_others_off() -> None:
+def test_a_terminating_pod_still_keeps_others_off_by_anti_affinity() -> None:
     simulated = ZonedCluster(a=1)
     hermit = simulated.bind_directly("hermit", "a1", APART, grace="10m")
     simulated.cluster.evict(hermit.uid)
@@ -80,14 +80,14 @@ def test_a_pod_that_is_leaving_still_keeps_others_off() -> None:
     assert simulated.node_of("guest") == "a1"
 
 
-def test_a_term_means_its_own_namespace_unless_it_names_others() -> None:
+def test_a_pod_affinity_term_selects_in_its_own_namespace_unless_it_names_others() -> None:
     simulated = ZonedCluster(a=1)
     simulated.bind_directly("one", "a1", namespace="elsewhere")
     assert simulated.schedule("two", APART) == "a1"
     assert simulated.schedule("three", shape(anti_affinity=(term(HOST, "elsewhere", app="x"),))) == ""
 
 
-def test_a_key_the_node_does_not_have_keeps_nobody_apart() -> None:
+def test_anti_affinity_by_a_key_that_the_node_lacks_rejects_nobody() -> None:
     simulated = ZonedCluster(a=1)
     simulated.bind_directly("one", "a1")
     assert simulated.schedule("two", shape(anti_affinity=(term("rack", app="x"),))) == "a1"
@@ -96,14 +96,14 @@ def test_a_key_the_node_does_not_have_keeps_nobody_apart() -> None:
 # --- affinity -----------------------------------------------------------------------------------------
 
 
-def test_goes_where_its_company_is() -> None:
+def test_goes_where_the_pods_of_its_affinity_are() -> None:
     simulated = ZonedCluster(a=1, b=2)
     simulated.bind_directly("db", "b1", OTHER, grace="1s")
     simulated.bind_directly("filler", "b1", shape(cpu=150, labels={"app": "z"}))
     assert simulated.schedule("web", shape(cpu=50, affinity=(term(ZONE, app="y"),))) == "b2"
 
 
-def test_waits_for_its_company_and_follows_it() -> None:
+def test_waits_for_the_pods_of_its_affinity_and_follows_them() -> None:
     simulated = ZonedCluster(a=1, b=1)
     assert simulated.schedule("web", shape(affinity=(term(HOST, app="y"),))) == ""
     assert "2 node(s) didn't match pod affinity rules" in simulated.scheduler_message("web")
@@ -119,7 +119,7 @@ def test_the_first_of_a_kind_that_wants_its_own_kind_may_start_anywhere() -> Non
     assert "1 node(s) didn't match pod affinity rules" in simulated.scheduler_message("two")
 
 
-def test_one_pod_must_be_all_the_company_that_several_terms_want() -> None:
+def test_one_pod_must_match_all_affinity_terms() -> None:
     simulated = ZonedCluster(a=1)
     simulated.bind_directly("db", "a1", shape(labels={"app": "y"}))
     simulated.bind_directly("cache", "a1", shape(labels={"role": "cache"}))
@@ -140,7 +140,7 @@ def test_spreads_over_zones_pod_by_pod() -> None:
     assert sorted(zones[3:]) == ["a", "b", "c"]
 
 
-def test_waits_rather_than_crowd_a_zone() -> None:
+def test_waits_rather_than_exceed_the_skew_of_a_zone() -> None:
     simulated = ZonedCluster(a=1, b=1)
     simulated.bind_directly("filler", "b1", shape(cpu=190, labels={"app": "z"}))
     even = shape(cpu=4, spread=(spread(ZONE),))
@@ -153,7 +153,7 @@ def test_waits_rather_than_crowd_a_zone() -> None:
     assert simulated.schedule("looser", shape(cpu=4, spread=(spread(ZONE, 2),))) == "a1"
 
 
-def test_a_pod_that_comes_elsewhere_lets_the_next_one_in() -> None:
+def test_a_pod_bound_in_another_zone_lets_the_next_one_be_bound() -> None:
     simulated = ZonedCluster(a=1, b=1)
     simulated.bind_directly("one", "a1")
     even = shape(spread=(spread(ZONE, honor_affinity=False),), node_selector=ONLY_A)
@@ -188,7 +188,7 @@ def test_tainted_nodes_count_unless_taints_are_honoured() -> None:
     assert simulated.schedule("four", tolerant) == "b1"
 
 
-def test_too_few_domains_count_as_one_that_is_empty() -> None:
+def test_fewer_domains_than_min_domains_count_as_an_empty_one() -> None:
     simulated = ZonedCluster(a=1, b=1)
     even = shape(spread=(spread(ZONE, min_domains=3),))
     assert {simulated.schedule("one", even), simulated.schedule("two", even)} == {"a1", "b1"}
@@ -226,13 +226,13 @@ def test_pods_that_are_leaving_do_not_count_for_a_spread() -> None:
     assert simulated.node_of("two") == "a1"
 
 
-def test_nodes_without_the_key_are_no_place_for_it() -> None:
+def test_nodes_without_the_topology_key_are_rejected() -> None:
     simulated = ZonedCluster(a=1)
     assert simulated.schedule("one", shape(spread=(spread("rack"),))) == ""
     assert "topology spread constraints (missing required label)" in simulated.scheduler_message("one")
 
 
-def test_a_pod_that_its_own_rule_does_not_mean_adds_nothing() -> None:
+def test_a_pod_that_its_own_spread_does_not_select_adds_nothing() -> None:
     simulated = ZonedCluster(a=1, b=1)
     simulated.bind_directly("one", "a1")
     watcher = shape(labels={"app": "y"}, spread=(spread(ZONE),), node_selector=ONLY_A)

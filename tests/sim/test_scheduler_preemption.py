@@ -7,7 +7,7 @@ from tests.sim.zoned_cluster import HOST, ZonedCluster, shape, term
 HALF, WHOLE = shape(gpus=4), shape(gpus=8)
 
 
-def test_a_more_important_pod_takes_the_place_of_a_lesser_one_after_its_grace() -> None:
+def test_a_higher_priority_pod_replaces_a_lower_one_after_its_grace() -> None:
     simulated = ZonedCluster(a=1)
     simulated.bind_directly("low", "a1", WHOLE, grace="10m")
     assert simulated.schedule("high", WHOLE, priority=5) == ""
@@ -33,7 +33,7 @@ def test_pods_of_equal_or_higher_priority_stay() -> None:
     )
 
 
-def test_nobody_is_sent_away_where_it_would_not_help() -> None:
+def test_no_pod_is_preempted_where_it_would_not_help() -> None:
     simulated = ZonedCluster(a=1)
     simulated.bind_directly("low", "a1", HALF)
     simulated.bind_directly("high-too", "a1", HALF, priority=9)
@@ -41,7 +41,7 @@ def test_nobody_is_sent_away_where_it_would_not_help() -> None:
     assert not simulated.journal_lines("pod-preempted")
 
 
-def test_sends_away_the_least_important_and_no_more_than_needed() -> None:
+def test_preempts_the_lowest_priorities_and_no_more_than_needed() -> None:
     simulated = ZonedCluster(a=1)
     for name, priority in (("zero", 0), ("one", 1), ("two", 2), ("three", 3)):
         simulated.bind_directly(name, "a1", shape(gpus=2), priority=priority)
@@ -54,7 +54,7 @@ def test_sends_away_the_least_important_and_no_more_than_needed() -> None:
     assert simulated.node_of("high") == "a1"
 
 
-def test_prefers_the_node_whose_victims_matter_least() -> None:
+def test_preempts_on_the_node_whose_victims_have_the_lowest_priority() -> None:
     simulated = ZonedCluster(a=2)
     simulated.bind_directly("middle", "a1", WHOLE, priority=3)
     simulated.bind_directly("low", "a2", WHOLE, priority=1)
@@ -63,7 +63,7 @@ def test_prefers_the_node_whose_victims_matter_least() -> None:
     assert simulated.node_of("high") == "a2"
 
 
-def test_the_room_that_is_freed_is_kept_for_whom_it_was_freed() -> None:
+def test_resources_freed_by_preemption_are_kept_for_the_nominated_pod() -> None:
     simulated = ZonedCluster(a=1)
     simulated.bind_directly("slow", "a1", HALF, grace="20m")
     simulated.bind_directly("quick", "a1", HALF, grace="1s")
@@ -74,7 +74,7 @@ def test_the_room_that_is_freed_is_kept_for_whom_it_was_freed() -> None:
     assert simulated.node_of("high") == "a1"
 
 
-def test_two_in_need_free_two_nodes_at_once() -> None:
+def test_two_pods_preempt_on_two_nodes_at_once() -> None:
     simulated = ZonedCluster(a=2)
     simulated.bind_directly("low-1", "a1", WHOLE, grace="10m")
     simulated.bind_directly("low-2", "a2", WHOLE, grace="10m")
@@ -98,7 +98,7 @@ def test_a_disruption_budget_is_respected_where_another_node_will_do() -> None:
     assert simulated.node_of("high") == "a1"
 
 
-def test_on_one_node_the_budget_protects_before_rank_does() -> None:
+def test_pods_protected_by_a_budget_are_kept_before_pods_of_higher_priority() -> None:
     simulated = ZonedCluster(a=1)
     simulated.serve("chat", replicas=1, minAvailable=1, gpus=4)
     simulated.bind_directly("low", "a1", HALF, priority=1)
@@ -108,7 +108,7 @@ def test_on_one_node_the_budget_protects_before_rank_does() -> None:
     assert [line.about for line in simulated.journal_lines("pod-preempted")] == ["default/low"]
 
 
-def test_a_budget_does_not_protect_where_nothing_else_will_do() -> None:
+def test_preemption_breaks_a_disruption_budget_where_nothing_else_would_help() -> None:
     simulated = ZonedCluster(a=1)
     simulated.serve("chat", replicas=1, minAvailable=1, gpus=8)
     simulated.pass_time("1m")
@@ -117,7 +117,7 @@ def test_a_budget_does_not_protect_where_nothing_else_will_do() -> None:
     assert simulated.node_of("high") == "a1"
 
 
-def test_a_lesser_pod_it_cannot_stand_is_sent_away_too() -> None:
+def test_a_lower_priority_pod_that_breaks_its_anti_affinity_is_preempted_too() -> None:
     simulated = ZonedCluster(a=1)
     simulated.bind_directly("noisy", "a1", shape(labels={"app": "y"}))
     simulated.schedule("high", shape(anti_affinity=(term(HOST, app="y"),)), priority=5)

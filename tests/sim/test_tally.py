@@ -39,8 +39,8 @@ DAY_BEFORE = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)
 ON_DEMAND = pool(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "10h"})
 
 
-def outcome(played: PreparedScenario) -> Outcome:
-    return tally(played.run(), scenario="scene", wall_s=0.0)
+def outcome(rehearsal: PreparedScenario) -> Outcome:
+    return tally(rehearsal.run(), scenario="test", wall_s=0.0)
 
 
 # --- why it waited ------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def test_a_held_job_is_reported_with_what_held_it_while_there_was_capacity() -> 
     assert "lasts that long" in row.reason
 
 
-def test_a_job_that_came_when_nothing_stood_waits_for_capacity() -> None:
+def test_a_job_that_came_when_there_was_no_capacity_waits_for_capacity() -> None:
     row = outcome(scenario_with(reservations=[block()], jobs=[job(at=("5h",))], duration="9h")).jobs[0]
     assert (row.state, row.reason) == ("held", "pool train has no active capacity")
 
@@ -92,7 +92,7 @@ def test_the_reason_that_held_longest_wins_however_often_it_was_interrupted() ->
     assert longest(reasons, 7) == TOO_LONG
 
 
-def test_a_reason_with_moving_figures_is_one_reason_told_as_it_was_last() -> None:
+def test_reasons_that_differ_only_in_figures_are_one_reason_with_the_last_figures() -> None:
     reasons = heard(
         (0, next_try("3m"), "no-capacity", True),
         (1.2, next_try("2m"), "no-capacity", True),
@@ -101,14 +101,14 @@ def test_a_reason_with_moving_figures_is_one_reason_told_as_it_was_last() -> Non
     assert longest(reasons, 4) == next_try("2m")
 
 
-def test_a_node_that_is_on_its_way_is_nothing_that_held_a_pod() -> None:
+def test_a_pod_that_waits_for_a_starting_node_is_not_held() -> None:
     reasons = heard(
         (0, HoldReason(HoldKind.NODE_JOINS, name="i-1"), "starting", True), (9, TAKEN, "no-capacity", True)
     )
     assert longest(reasons, 10) == TAKEN
 
 
-def test_a_reason_given_just_before_the_end_does_not_stand_for_the_days_after_it() -> None:
+def test_a_reason_given_just_before_the_end_does_not_count_for_the_days_after_it() -> None:
     reasons = heard((0, TOO_LONG, "held", True), (0.1, NOTHING, "no-capacity", False))
     assert longest(reasons, 30) == NOTHING
 
@@ -122,12 +122,12 @@ def test_a_pod_that_waits_no_longer_has_no_open_reason() -> None:
 def test_the_replicas_of_a_service_do_not_add_up_to_a_longer_wait() -> None:
     """Two of them held half an hour each were not held for an hour."""
     rehearsal = scenario_with(reservations=[block()], services=[service()], duration="9h").run()
-    (row,) = tally(rehearsal, scenario="scene", wall_s=0.0).services
+    (row,) = tally(rehearsal, scenario="test", wall_s=0.0).services
     assert row.waiting == 2
     assert row.reason == "pool train has no active capacity"
 
 
-def test_one_gpu_is_not_called_gpus() -> None:
+def test_the_journal_says_one_gpu_in_the_singular() -> None:
     told = outcome(scenario_with(reservations=[block()], jobs=[job(gpus=1), job("large")], duration="1h"))
     submitted = [line[3] for line in told.journal if line[1] == "job-submitted"]
     assert [", 1 GPU, " in line for line in submitted] == [True, False]
@@ -166,7 +166,7 @@ def test_a_purchase_that_did_not_happen_is_a_row_with_the_reason() -> None:
     assert told.as_json()["warnings"][0]["about"] == "november/sprint"
 
 
-def test_what_nobody_may_buy_is_not_even_proposed() -> None:
+def test_nothing_is_proposed_where_the_policy_forbids_buying() -> None:
     told = buying(budget={"perPurchaseUsd": 100, "monthlyUsd": 20000}, approval={"mode": "one"})
     assert not told.purchases
     assert told.cost_usd["blocks"] == 0
@@ -298,7 +298,7 @@ def test_a_block_drains_from_when_its_end_is_drained_for_and_not_from_a_node_tha
         jobs=[job(lasts="9h", checkpointEvery="20m")],
         faults=[fault("1h", "gpu-fails")],
     ).run()
-    (row,) = tally(rehearsal, scenario="scene", wall_s=1.0).blocks
+    (row,) = tally(rehearsal, scenario="test", wall_s=1.0).blocks
     assert any(
         one.reason.kind is DrainKind.NODE_CHECK_FAILED for _, one in actions_done(rehearsal, StartDrain)
     )

@@ -53,7 +53,7 @@ def test_a_periodic_checkpoint_later_than_the_asked_one_counts() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.booleans()), max_size=12), st.integers(1, 900))
-def test_work_is_either_saved_or_lost_and_never_both(runs: list[tuple[int, bool]], every_s: int) -> None:
+def test_all_work_is_either_saved_or_lost(runs: list[tuple[int, bool]], every_s: int) -> None:
     progress = Progress(seconds(10**9), every=seconds(every_s))
     now, worked = START, timedelta(0)
     for length_s, asked in runs:
@@ -67,7 +67,7 @@ def test_work_is_either_saved_or_lost_and_never_both(runs: list[tuple[int, bool]
     assert progress.lost < seconds(every_s) * max(1, len(runs))
 
 
-def test_a_job_says_the_truth_something_else_or_nothing_about_its_length() -> None:
+def test_a_job_declares_its_true_length_another_one_or_none() -> None:
     assert terms_of(job_stream(), HOUR).expected == HOUR
     assert terms_of(job_stream(expected="3h"), HOUR).expected == 3 * HOUR
     assert terms_of(job_stream(saysNothing=True), HOUR).expected is None

@@ -53,11 +53,11 @@ class OnTheWire:
 
 @contextmanager
 def on_the_wire(
-    scene: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int = 1, **how: Any
+    prepared: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int = 1, **how: Any
 ) -> Iterator[Rehearsal]:
     wire = OnTheWire(monkeypatch=monkeypatch)
     try:
-        yield scene.prepare(seed, through=wire.reach, **how)
+        yield prepared.prepare(seed, through=wire.reach, **how)
     finally:
         if wire.server is not None:
             wire.server.stop()

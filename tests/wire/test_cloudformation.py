@@ -19,7 +19,7 @@ from tidemill.render.cloudformation import resolve_stack_input, stack
 class Deployed:
     def __init__(self, aws: SimulatedAws, provisioner: str, block: Reservation) -> None:
         assert block.end is not None
-        self.stand, self.block, self.end = aws, block, block.end
+        self.aws, self.block, self.end = aws, block, block.end
         self.cfn, self.vpc = aws.client("cloudformation"), aws.ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
         self.spec = documents(
             provisioner=provisioner,
@@ -41,7 +41,7 @@ class Deployed:
             resolve_stack_input(self.spec, pool, reservation=self.block.id, start=self.block.start, end=end, count=2),
         )  # fmt: skip
         # moto reads a list of subnets only where it is given.
-        given = {"VpcId": self.vpc, "SubnetIds": subnet(self.stand)}
+        given = {"VpcId": self.vpc, "SubnetIds": subnet(self.aws)}
         return {
             "TemplateBody": json.dumps(made),
             "Parameters": [{"ParameterKey": key, "ParameterValue": value} for key, value in given.items()],
@@ -49,7 +49,7 @@ class Deployed:
         }
 
     def until(self, at: Any) -> None:
-        self.stand.wait(f"{int((at - self.stand.account.now).total_seconds())}s")
+        self.aws.wait(f"{int((at - self.aws.account.now).total_seconds())}s")
 
 
 @pytest.mark.requirement("SM-8")

@@ -1,4 +1,4 @@
-"""Scenes played over the wire: the engine, boto3, the AWS protocol, the simulated account; and the same result."""
+"""Scenarios run over the wire: the engine, boto3, the AWS protocol, the simulated account; and the same result."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def story(rehearsal: Rehearsal) -> list[tuple[object, str, str]]:
     return [(line.at, line.kind, line.about) for line in rehearsal.journal.lines]
 
 
-def both(played: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehearsal:
+def both(prepared: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehearsal:
     """Over the wire, with the same story as in process."""
-    with on_the_wire(played, monkeypatch, seed) as rehearsal:
+    with on_the_wire(prepared, monkeypatch, seed) as rehearsal:
         rehearsal.run()
-    assert story(rehearsal) == story(played.run(seed))
+    assert story(rehearsal) == story(prepared.run(seed))
     return rehearsal
 
 

@@ -64,7 +64,7 @@ def served(command: str) -> Iterator[tuple[str, str]]:
     assert (process.returncode, "ended at" in ended) == (0, True)
 
 
-def played(lines: list[str], endpoint: str, home: Path) -> list[str]:
+def run_commands(lines: list[str], endpoint: str, home: Path) -> list[str]:
     """All commands in one shell, as somebody would type them; what each printed."""
     script = [f'curl() {{ "{sys.executable}" "{Path(__file__).with_name("curl.py")}" "$@"; }}']
     for line in lines:
@@ -94,7 +94,7 @@ def test_the_stock_aws_cli_prints_what_the_guide_says(tmp_path: Path):
     written = GUIDE.read_text()
     lines = [line for block in BLOCK.finditer(written) for line in commands(block[1])]
     with served(lines[0].removeprefix("$ ")) as (said, endpoint):
-        printed = iter([said, *played(lines[1:], endpoint, tmp_path)])
+        printed = iter([said, *run_commands(lines[1:], endpoint, tmp_path)])
 
     def again(block: re.Match[str]) -> str:
         return "```console\n" + "".join(f"{one}\n{tidy(next(printed))}" for one in commands(block[1])) + "```"

@@ -24,12 +24,13 @@ from tidemill.sim.scenario.rehearsal import Rehearsal
 ON = platform(nodeRole="node", karpenter={"version": "1.11.0", "staticCapacity": True})
 
 
-def both(played: PreparedScenario, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
+def both(prepared: PreparedScenario, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
     """Over the wire, with the same story as in process."""
-    with on_the_wire(played, monkeypatch) as rehearsal:
+    with on_the_wire(prepared, monkeypatch) as rehearsal:
         rehearsal.run()
     stories = [
-        [(line.at, line.kind, line.about) for line in one.journal.lines] for one in (rehearsal, played.run())
+        [(line.at, line.kind, line.about) for line in one.journal.lines]
+        for one in (rehearsal, prepared.run())
     ]
     assert stories[0] == stories[1]
     return rehearsal
@@ -72,14 +73,14 @@ def test_two_blocks_hand_a_service_over(monkeypatch):
         block("a", pool="train"),
         block("b", pool="train", zone="us-east-1b", duration="28h", **{"from": "1h"}),
     ]
-    played = scenario_with(
+    prepared = scenario_with(
         pool(provisioner="karpenter", warm=True),
         on=ON,
         reservations=blocks,
         services=[service(**chat)],
         duration="5h",
     )
-    rehearsal = both(played, monkeypatch)
+    rehearsal = both(prepared, monkeypatch)
     assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0
     b = rehearsal.cloud.names["b"]
     assert {each["metadata"]["name"] for each in rehearsal.karpenter.listed("NodePool")} == {
