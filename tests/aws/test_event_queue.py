@@ -83,7 +83,7 @@ def test_poison_is_left_for_a_dead_letter_queue_logged_once_and_then_gone(
             inbox.queue.poll(0)
     assert inbox.left() == 0
     assert len(inbox.woken) == 1
-    assert sum("is no event" in one.getMessage() for one in caplog.records) == 1
+    assert sum("is not an event" in one.getMessage() for one in caplog.records) == 1
 
 
 def test_a_message_that_cannot_be_deleted_comes_again_and_does_no_harm(inbox: Inbox, wired: Wired):
@@ -103,8 +103,8 @@ def test_a_thousand_mangled_messages_neither_stop_it_nor_wake_it_for_strangers(
     with caplog.at_level(logging.WARNING):
         for number in range(1000):
             message = {"MessageId": str(number), "Body": mangled(luck), "ReceiptHandle": "r"}
-            taken.append(inbox.queue._take(message))
-            inbox.queue._take(message)  # it comes again
+            taken.append(inbox.queue._handle(message))
+            inbox.queue._handle(message)  # it comes again
     verdicts = [verdict for verdict, _ in taken]
     about = [one.split(" ", 1)[1] for one in inbox.woken]
     assert len([one for one in about if one not in (BLOCK, INSTANCE)]) <= 1  # strangers: once a minute

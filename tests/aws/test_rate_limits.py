@@ -69,7 +69,7 @@ def test_who_would_wait_too_long_is_turned_away_and_is_not_counted():
         rate_limit_of("RunInstances").burst + int(LONGEST_WAIT_S * rate_limit_of("RunInstances").per_s)
     ):
         made.take("RunInstances")
-    with pytest.raises(Throttled, match="RunInstances: too many calls of our own"):
+    with pytest.raises(Throttled, match="RunInstances: our own rate limit is reached"):
         made.take("RunInstances")
     assert max(waits) <= LONGEST_WAIT_S
     assert made.calls["RunInstances"] == rate_limit_of("RunInstances").burst + len(waits)

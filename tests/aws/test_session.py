@@ -19,13 +19,13 @@ def test_a_client_states_its_time_outs_and_tries_and_says_who_it_is(wired: Wired
     assert (config.connect_timeout, config.read_timeout) == (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
     assert config.retries == {"mode": "standard", "total_max_attempts": ATTEMPTS}
     assert "tidemill/" in config.user_agent_extra
-    assert wired.aws._trying_once("ec2").meta.config.retries["total_max_attempts"] == 1
+    assert wired.aws._client_that_tries_once("ec2").meta.config.retries["total_max_attempts"] == 1
 
 
 def test_nobody_can_talk_a_purchase_into_more_tries(wired: Wired, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "9")
     monkeypatch.setenv("AWS_RETRY_MODE", "adaptive")
-    config = Aws(REGION)._trying_once("ec2").meta.config
+    config = Aws(REGION)._client_that_tries_once("ec2").meta.config
     assert config.retries == {"mode": "standard", "total_max_attempts": 1}
 
 
@@ -37,7 +37,7 @@ def test_a_client_is_made_once_and_shared_by_threads(wired: Wired):
     for one in threads:
         one.join()
     assert len({id(one) for one in found}) == 1
-    assert wired.aws._trying_once("ec2") is not found[0]
+    assert wired.aws._client_that_tries_once("ec2") is not found[0]
 
 
 def test_boto3_is_imported_when_the_first_call_is_made_and_not_before():

@@ -1,8 +1,9 @@
-"""The queue that EventBridge, Auto Scaling and SNS send to: read, understood, and the engine woken.
+"""Reads the SQS queue that EventBridge, Auto Scaling and SNS send to, and wakes the engine.
 
-A message is deleted once the engine has been woken for it, or when it is not ours: nobody else waits for it either, the
-queue is Tidemill's own. What cannot be read is left a few times, so that a dead-letter queue may take it, and deleted
-after that; it never wakes anybody. Whether an event is true is not asked here: the engine looks for itself.
+EventBridge sends an envelope, an Auto Scaling hook the bare detail, SNS either of them wrapped in `Message`; AWS's own
+pages spell `detail-type` in two ways. Events only wake the engine, which then looks for itself: a lost, doubled, late
+or forged event costs one look. A message is deleted when the engine was woken for it or when it is not ours (the queue
+is Tidemill's own). One that cannot be read is left for some receives, so that a dead-letter queue can take it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from tidemill.aws.errors import CallKind
 from tidemill.aws.session import Aws
 from tidemill.model.errors import TidemillError
 
-# EventBridge and SQS carry at most 256 KiB; SNS around it once more. What is nested deeper is nobody's event.
+log = logging.getLogger("tidemill.aws.event_queue")
+
+# EventBridge and SQS carry at most 256 KiB, and SNS wraps them once more.
 MOST_CHARACTERS = 1_100_000
 MOST_WRAPPINGS = 3
 MOST_ABOUT = 100  # objects of one event: AWS Health names a few, never thousands
@@ -37,19 +40,19 @@ class EventKind(StrEnum):
     REBALANCE = "rebalance"
     STATE = "instance-state"
     HEALTH = "health"
-    TEST = "test"  # what an Auto Scaling group sends once, to see whether it may
-    OTHER = "other"  # an event, and not one of these
+    TEST = "test"  # an Auto Scaling group sends it once to check its permission
+    OTHER = "other"  # any other event
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     kind: EventKind
-    about: tuple[str, ...] = ()  # cr-… and i-…: whom it concerns
+    about: tuple[str, ...] = ()  # the ids in it: cr-… and i-…
     detail: str = ""  # AWS's own name for it, for the log
 
 
 class NotAnEvent(ValueError):
-    """No event. The message says why, and never more than a little of what was sent."""
+    """The message is no event. The text says why, and quotes only a little of what was sent."""
 
 
 _KINDS: Mapping[tuple[str, str], EventKind] = {
@@ -69,7 +72,7 @@ _NAMES_AN_OBJECT = ("capacity-reservation-id", "instance-id", "EC2InstanceId")
 
 
 def read_event(body: str) -> Event:
-    """Unreadable: what cannot be an event of AWS's at all."""
+    """NotAnEvent: it cannot be an event of AWS."""
     message = _unwrapped(body)
     detail_type = message.get("detail-type", message.get("detail_type"))
     if isinstance(detail_type, str):
@@ -102,7 +105,7 @@ def _parsed(body: str) -> dict[str, Any]:
     try:
         message = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise NotAnEvent(f"no JSON: {str(error)[:80]}") from None
+        raise NotAnEvent(f"not JSON: {str(error)[:80]}") from None
     if not isinstance(message, dict):
         raise NotAnEvent(f"a {type(message).__name__}, not an object")
     return message
@@ -113,7 +116,7 @@ def _about(detail: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _ids(detail: Mapping[str, Any]) -> Iterator[str]:
-    """Only what looks like an id of EC2's: nothing else of an event is ever used."""
+    """Only what looks like an EC2 id: nothing else of an event is used."""
     named = [detail.get(name) for name in _NAMES_AN_OBJECT]
     entities = detail.get("affectedEntities")
     if isinstance(entities, list):
@@ -123,20 +126,20 @@ def _ids(detail: Mapping[str, Any]) -> Iterator[str]:
             yield value
 
 
-log = logging.getLogger("tidemill.aws.event_queue")
+# --- the queue ----------------------------------------------------------------------------------------
 
-WAIT_S = 20  # SQS's longest: one call a third of a minute while nothing happens
-BATCH = 10  # SQS's most, for receiving and for deleting
-# A dead-letter queue is usually given a message after three to five tries; one more, and it is poison for good.
+WAIT_S = 20  # the longest that SQS allows: three calls a minute while nothing happens
+BATCH = 10  # the most that SQS allows, for receiving and for deleting
+# A dead-letter queue usually gets a message after three to five receives. After one more it is deleted.
 READ_AT_MOST = 6
 _URGENT = (EventKind.SPOT, EventKind.INTERRUPTED, EventKind.HOOK)
-_STRANGERS_EVERY_S = 60.0
-_REMEMBERED = 10_000  # messages already complained of, so that each is logged once
+_UNKNOWN_EVERY_S = 60.0
+_REMEMBERED = 10_000  # messages that were logged, so that each is logged once
 
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """What one look at the queue came to."""
+    """How many messages one poll received, and what became of them."""
 
     received: int = 0
     woke_for: int = 0
@@ -145,7 +148,7 @@ class PollResult:
 
 
 class EventQueue:
-    """`known` says which instances and reservations are ours, as last seen; `wake` gets a reason, and is quick."""
+    """`known`: the ids of our instances and reservations, as last seen. `wake`: takes a reason, must be quick."""
 
     def __init__(
         self,
@@ -157,35 +160,39 @@ class EventQueue:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._aws, self._url, self._wake, self._known, self._now_s = aws, url, wake, known, now_s
-        self._strangers_s = -_STRANGERS_EVERY_S
-        self._complained: OrderedDict[str, None] = OrderedDict()
+        self._unknown_s = -_UNKNOWN_EVERY_S
+        self._logged: OrderedDict[str, None] = OrderedDict()
 
     def poll(self, wait_s: int = WAIT_S) -> PollResult:
-        """One long poll. Raises what a read raises; messages that were not deleted come again."""
+        """One long poll. Raises the errors of a read; messages that were not deleted come again."""
         answer = self._aws.read(
             "sqs", "ReceiveMessage", QueueUrl=self._url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=wait_s,
             AttributeNames=["ApproximateReceiveCount"],
         )  # fmt: skip
         received = answer.get("Messages")
-        messages = [one for one in received if isinstance(one, dict)] if isinstance(received, list) else []
+        messages = (
+            [message for message in received if isinstance(message, dict)]
+            if isinstance(received, list)
+            else []
+        )
         counts = dict.fromkeys(("woke", "not-ours", "unreadable"), 0)
         done = []
         for message in messages:
-            verdict, is_done = self._take(message)
-            counts[verdict] += 1
+            outcome, is_done = self._handle(message)
+            counts[outcome] += 1
             if is_done and isinstance(message.get("ReceiptHandle"), str):
                 done.append(message["ReceiptHandle"])
         self._delete(done)
         return PollResult(len(messages), counts["woke"], counts["not-ours"], counts["unreadable"])
 
-    def _take(self, message: Mapping[str, Any]) -> tuple[str, bool]:
-        """What it was, and whether it is done with."""
+    def _handle(self, message: Mapping[str, Any]) -> tuple[str, bool]:
+        """What kind of message it was, and whether to delete it."""
         body = message.get("Body")
         try:
             event = read_event(body if isinstance(body, str) else "")
         except NotAnEvent as why:
             tries = _tries(message)
-            self._complain(str(message.get("MessageId", ""))[:80], str(why), last=tries >= READ_AT_MOST)
+            self._log_once(str(message.get("MessageId", ""))[:80], str(why), last=tries >= READ_AT_MOST)
             return "unreadable", tries >= READ_AT_MOST
         if not self._concerns_us(event):
             return "not-ours", True
@@ -196,26 +203,28 @@ class EventQueue:
         if event.kind in (EventKind.OTHER, EventKind.TEST):
             return False
         known = self._known()
-        if any(one in known for one in event.about):
+        if any(id_ in known for id_ in event.about):
             return True
-        # Minutes count, and it may have been launched since the last look: one look a minute at most for strangers.
+        # Minutes count, and the instance may have been launched since the last look: look, but once a minute at most.
         now_s = self._now_s()
-        if event.kind not in _URGENT or not event.about or now_s - self._strangers_s < _STRANGERS_EVERY_S:
+        if event.kind not in _URGENT or not event.about or now_s - self._unknown_s < _UNKNOWN_EVERY_S:
             return False
-        self._strangers_s = now_s
+        self._unknown_s = now_s
         return True
 
-    def _complain(self, id_: str, why: str, *, last: bool) -> None:
-        if id_ in self._complained:
+    def _log_once(self, id_: str, why: str, *, last: bool) -> None:
+        if id_ in self._logged:
             return
-        self._complained[id_] = None
-        if len(self._complained) > _REMEMBERED:
-            self._complained.popitem(last=False)
-        fate = "it is deleted" if last else "it is left to the dead-letter queue for a while"
-        log.warning("message %s on the queue is no event (%s): %s", id_ or "without an id", why, fate)
+        self._logged[id_] = None
+        if len(self._logged) > _REMEMBERED:
+            self._logged.popitem(last=False)
+        next_step = "it is deleted" if last else "it is left for the dead-letter queue"
+        log.warning(
+            "message %s in the queue is not an event (%s): %s", id_ or "without an id", why, next_step
+        )
 
     def _delete(self, handles: Sequence[str]) -> None:
-        """What could not be deleted comes again, wakes the engine once more and does no harm."""
+        """A message that could not be deleted comes again and wakes the engine once more, which does no harm."""
         for first in range(0, len(handles), BATCH):
             entries = [
                 {"Id": str(number), "ReceiptHandle": handle}
@@ -231,5 +240,5 @@ class EventQueue:
 
 def _tries(message: Mapping[str, Any]) -> int:
     attributes = message.get("Attributes")
-    told = attributes.get("ApproximateReceiveCount") if isinstance(attributes, dict) else None
-    return int(told) if isinstance(told, str) and told.isdecimal() and len(told) < 9 else 1
+    count = attributes.get("ApproximateReceiveCount") if isinstance(attributes, dict) else None
+    return int(count) if isinstance(count, str) and count.isdecimal() and len(count) < 9 else 1

@@ -1,7 +1,9 @@
-"""Every AWS action the adapter calls, which of the three policies allows it, and on what condition.
+"""Every AWS action the adapter calls, and the IAM policies made of the table. Pure.
 
-`tidemill iam` prints from this table. A test reads the adapter's source, and every test on the wire what it really
-calls: an action that is missing here, or that nothing calls, fails.
+`tidemill iam` prints the three policies and the service control policy. Everything that changes something is bound to
+the owner tag: what is created must carry it, what is changed or terminated must carry it already. So the policy of one
+deployment cannot touch another's, nor what people made by hand. Tests compare the table with the adapter's source and
+with the calls of every test on the wire.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ PRICE_LIST_REGION = "us-east-1"
 
 
 class Role(StrEnum):
-    OBSERVER = "observer"  # reads; everybody needs it
-    PROVISIONER = "provisioner"  # launches and ends nodes: the engine
-    PURCHASER = "purchaser"  # spends: a process and a service account of its own
+    OBSERVER = "observer"  # reads; every process needs it
+    PROVISIONER = "provisioner"  # launches and terminates nodes: the engine
+    PURCHASER = "purchaser"  # buys: its own process and service account
 
 
 class Guard(StrEnum):
-    """On what condition, in the words that `tidemill iam` shows."""
+    """The condition of a permission, as `tidemill iam` shows it."""
 
     READS = "in the platform's region"
     READS_PRICES = "the public price list, where AWS serves it"
@@ -46,8 +48,8 @@ class Permission:
     guard: Guard = Guard.READS
     # Ends of ARNs: of this account, of any (`*:`, what may be shared), of none (`:`, what is public). Empty: all.
     resources: tuple[str, ...] = ()
-    called: bool = True  # False: AWS asks for it along with another call
-    operation: str = ""  # of the API, where IAM has another name for it
+    called: bool = True  # False: AWS requires it for another call
+    operation: str = ""  # of the API, where IAM has another name
 
     @property
     def call(self) -> str:
@@ -71,7 +73,7 @@ _NODE_GROUP = "nodegroup/CLUSTER/*/*"
 _O, _P, _B = Role.OBSERVER, Role.PROVISIONER, Role.PURCHASER
 
 PERMISSIONS: tuple[Permission, ...] = (
-    Permission("sts:GetCallerIdentity", _O),  # needs no permission; listed so that the table is whole
+    Permission("sts:GetCallerIdentity", _O),  # needs no permission; listed so that the table is complete
     Permission("ec2:DescribeCapacityReservations", _O),
     Permission("ec2:DescribeCapacityBlockExtensionHistory", _O),
     Permission("ec2:DescribeCapacityBlockOfferings", _O),
@@ -101,7 +103,7 @@ PERMISSIONS: tuple[Permission, ...] = (
         called=False,
     ),
     Permission("iam:PassRole", _P, Guard.PASSES, called=False),
-    # --- groups; EKS's own carry no tag of ours, and are known by the cluster they belong to ---
+    # --- groups; those that EKS makes do not carry our tag and are known by their cluster ---
     Permission("autoscaling:DescribeAutoScalingGroups", _O),
     Permission("autoscaling:DescribeAutoScalingInstances", _O),
     Permission("autoscaling:DescribeScheduledActions", _O),
@@ -127,7 +129,7 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("eks:UpdateNodegroupVersion", _P, Guard.OURS, (_NODE_GROUP,)),
     Permission("eks:DeleteNodegroup", _P, Guard.OURS, (_NODE_GROUP,)),
     Permission("eks:TagResource", _P, Guard.OURS, (_NODE_GROUP,)),
-    # AWS asks for it when a node group is made with tags, which it does not carry yet.
+    # AWS requires it when a node group is created with tags, which it does not carry yet.
     Permission("eks:TagResource", _P, Guard.MAKES, (_NODE_GROUP,), called=False),
     Permission("eks:CreateAccessEntry", _P, Guard.LETS_JOIN, ("cluster/CLUSTER",)),
     # --- the queue that wakes the engine ---
@@ -143,13 +145,17 @@ PERMISSIONS: tuple[Permission, ...] = (
 
 def calls() -> frozenset[str]:
     """The operations the adapter may call."""
-    return frozenset(one.call for one in PERMISSIONS if one.called)
+    return frozenset(permission.call for permission in PERMISSIONS if permission.called)
 
 
 def policy_with(action: str, *, called: bool = True) -> str:
-    """The name of the policy that allows an action, when it is called or along with another; empty: none of ours."""
-    found = [one for one in PERMISSIONS if one.action == action]
-    return next((one.role.value for one in sorted(found, key=lambda one: one.called is not called)), "")
+    """The policy that allows an action, called itself or required by another call; empty: none of ours."""
+    found = [permission for permission in PERMISSIONS if permission.action == action]
+    found.sort(key=lambda permission: permission.called is not called)
+    return found[0].role.value if found else ""
+
+
+# --- policies -----------------------------------------------------------------------------------------
 
 
 _VERSION = "2012-10-17"
@@ -162,7 +168,7 @@ _PURCHASES = ["ec2:PurchaseCapacityBlock", "ec2:PurchaseCapacityBlockExtension"]
 
 @dataclass(frozen=True, slots=True)
 class PolicyScope:
-    """What the policies are for. The words in capitals are for whoever has no documents yet to replace."""
+    """What the policies are for. Without documents, the words in capitals are left for a person to replace."""
 
     deployment: str = "DEPLOYMENT"
     region: str = "REGION"
@@ -189,20 +195,20 @@ class PolicyScope:
         return f"arn:{self.partition}:{service}:{self.region}:{account}:{tail}"
 
 
-def policy(role: Role, place: PolicyScope) -> dict[str, Any]:
-    """One policy document. Actions with the same guard on the same things share a statement."""
+def policy(role: Role, scope: PolicyScope) -> dict[str, Any]:
+    """One policy document. Actions with the same guard and resources share a statement."""
     together: dict[tuple[Guard, tuple[str, ...], str], list[Permission]] = {}
-    for one in PERMISSIONS:
-        if one.role is role:
-            service = one.action.partition(":")[0] if one.resources else ""
-            together.setdefault((one.guard, one.resources, service), []).append(one)
-    statements = [_statement(guard, group, place) for (guard, _, _), group in together.items()]
+    for permission in PERMISSIONS:
+        if permission.role is role:
+            service = permission.action.partition(":")[0] if permission.resources else ""
+            together.setdefault((permission.guard, permission.resources, service), []).append(permission)
+    statements = [_statement(guard, group, scope) for (guard, _, _), group in together.items()]
     return {"Version": _VERSION, "Statement": _named(statements)}
 
 
-def scp(place: PolicyScope, purchaser_arn: str = "") -> dict[str, Any]:
-    """For the organization: nobody but the purchaser buys, and he only here."""
-    buyer = purchaser_arn or f"arn:{place.partition}:iam::{place.account}:role/tidemill-purchaser"
+def scp(scope: PolicyScope, purchaser_arn: str = "") -> dict[str, Any]:
+    """For the organization: only the purchaser may buy, and only in this region."""
+    buyer = purchaser_arn or f"arn:{scope.partition}:iam::{scope.account}:role/tidemill-purchaser"
     return {
         "Version": _VERSION,
         "Statement": [
@@ -218,76 +224,75 @@ def scp(place: PolicyScope, purchaser_arn: str = "") -> dict[str, Any]:
                 "Effect": "Deny",
                 "Action": _PURCHASES,
                 "Resource": "*",
-                "Condition": {"StringNotEquals": {"aws:RequestedRegion": place.region}},
+                "Condition": {"StringNotEquals": {"aws:RequestedRegion": scope.region}},
             },
         ],
     }
 
 
-def _statement(guard: Guard, group: list[Permission], place: PolicyScope) -> dict[str, Any]:
+def _statement(guard: Guard, group: list[Permission], scope: PolicyScope) -> dict[str, Any]:
     first = group[0]
     service = first.action.partition(":")[0]
     statement: dict[str, Any] = {
         "Effect": "Allow",
-        "Action": sorted(one.action for one in group),
-        "Resource": [place.arn(service, resource) for resource in first.resources] or "*",
+        "Action": sorted(permission.action for permission in group),
+        "Resource": [scope.arn(service, resource) for resource in first.resources] or "*",
     }
     if guard is Guard.PASSES:
-        statement["Resource"] = _node_roles(place)
-    condition = _condition(guard, first.role, place)
+        statement["Resource"] = _node_roles(scope)
+    condition = _condition(guard, first.role, scope)
     return {**statement, "Condition": condition} if condition else statement
 
 
-def _node_roles(place: PolicyScope) -> list[str]:
+def _node_roles(scope: PolicyScope) -> list[str]:
     return [
-        role if role.startswith("arn:") else f"arn:{place.partition}:iam::{place.account}:role/{role}"
-        for role in place.node_roles
+        role if role.startswith("arn:") else f"arn:{scope.partition}:iam::{scope.account}:role/{role}"
+        for role in scope.node_roles
     ]
 
 
-def _condition(guard: Guard, role: Role, place: PolicyScope) -> dict[str, Any]:
+def _condition(guard: Guard, role: Role, scope: PolicyScope) -> dict[str, Any]:
     asked, carried = f"aws:RequestTag/{names.TAG_OWNER}", f"aws:ResourceTag/{names.TAG_OWNER}"
     match guard:
         case Guard.READS:
-            return {"StringEquals": {"aws:RequestedRegion": place.region}}
+            return {"StringEquals": {"aws:RequestedRegion": scope.region}}
         case Guard.READS_PRICES:
             return {"StringEquals": {"aws:RequestedRegion": PRICE_LIST_REGION}}
         case Guard.USES:
             return {}  # its resources say where
         case Guard.MAKES:
-            return {"StringEquals": {asked: place.deployment, "aws:RequestedRegion": place.region}}
+            return {"StringEquals": {asked: scope.deployment, "aws:RequestedRegion": scope.region}}
         case Guard.OURS:
-            return {"StringEquals": {carried: place.deployment, "aws:RequestedRegion": place.region}}
+            return {"StringEquals": {carried: scope.deployment, "aws:RequestedRegion": scope.region}}
         case Guard.OUR_NODES:
-            # Companies tag all sorts of things with a deployment, but none with a pool of ours.
-            here = {carried: place.deployment, "aws:RequestedRegion": place.region}
+            # Companies tag other things with a deployment too, but not with a pool of ours.
+            here = {carried: scope.deployment, "aws:RequestedRegion": scope.region}
             return {"StringEquals": here, "Null": {f"aws:ResourceTag/{names.TAG_POOL}": "false"}}
         case Guard.LETS_JOIN:
             return {
                 "StringEquals": {"eks:accessEntryType": "EC2_LINUX"},
-                "ArnEquals": {"eks:principalArn": _node_roles(place)},
+                "ArnEquals": {"eks:principalArn": _node_roles(scope)},
             }
         case Guard.TAGS_WHAT_IT_MAKES:
-            return {"StringEquals": {"ec2:CreateAction": _MAKERS[role], asked: place.deployment}}
+            return {"StringEquals": {"ec2:CreateAction": _MAKERS[role], asked: scope.deployment}}
         case Guard.ADOPTS:
             return {
-                "StringEquals": {asked: place.deployment},
-                "StringEqualsIfExists": {carried: place.deployment},
+                "StringEquals": {asked: scope.deployment},
+                "StringEqualsIfExists": {carried: scope.deployment},
                 "ForAllValues:StringLike": {"aws:TagKeys": [names.TAG_OWNER, f"{names.GROUP}/*"]},
             }
         case Guard.OUR_NODE_GROUPS:
-            return {"StringEquals": {"aws:ResourceTag/eks:cluster-name": place.cluster}}
+            return {"StringEquals": {"aws:ResourceTag/eks:cluster-name": scope.cluster}}
         case Guard.PASSES:
             return {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "eks.amazonaws.com"]}}
 
 
 def _named(statements: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With a Sid each, after what it allows."""
+    """Each with a Sid, named after its first action."""
     named: dict[str, dict[str, Any]] = {}
     for statement in statements:
         stem = statement["Action"][0].partition(":")[2]
-        sid = next(
-            each for each in (stem, *(f"{stem}{number}" for number in range(2, 99))) if each not in named
-        )
+        candidates = (stem, *(f"{stem}{number}" for number in range(2, 99)))
+        sid = next(candidate for candidate in candidates if candidate not in named)
         named[sid] = {"Sid": sid, **statement}
     return list(named.values())

@@ -1,7 +1,7 @@
 """On-demand prices from the AWS Price List: GetProducts -> dollars per instance-hour in one region.
 
-The list is served from few regions, whatever region it is about; its records are JSON inside JSON. Of Capacity Blocks
-it says nothing that could be used. A price that cannot be read is left out, never guessed.
+The list is served from few regions, for all regions; its records are JSON inside JSON. It has no usable prices of
+Capacity Blocks. A price that cannot be read is left out, never guessed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidemill.model.errors import Retryable
 
 SOURCE = "AWS Price List (GetProducts), Linux, shared tenancy"
 _PAGE = 100
-# What an ordinary Linux instance is in the list: without them each type is there some forty times.
+# An ordinary Linux instance. Without these filters each type is listed some forty times.
 _FILTERS = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
@@ -30,7 +30,7 @@ _FILTERS = {
 
 
 def on_demand_prices(aws: Aws, region: str, wanted: Iterable[str]) -> Prices:
-    """Of the wanted types, those the list has. `aws` is a session where the list is served. Retryable: it is empty."""
+    """Of the wanted types that the list has. `aws`: a session in PRICE_LIST_REGION. Retryable: it has none."""
     terms = _FILTERS | {"regionCode": region}
     filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in terms.items()]
     records = aws.pages(
@@ -42,9 +42,7 @@ def on_demand_prices(aws: Aws, region: str, wanted: Iterable[str]) -> Prices:
     prices: dict[str, float] = {}
     for name, usd_h, _ in found:
         if name in kept:
-            prices[name] = max(
-                usd_h, prices.get(name, 0.0)
-            )  # listed twice: the dearer, which errs on the safe side
+            prices[name] = max(usd_h, prices.get(name, 0.0))  # listed twice: the higher price, to be safe
     if not prices:
         raise Retryable(f"GetProducts: the price list has none of our instance types in {region}")
     return Prices(as_of=max(day for *_, day in found), source=SOURCE, usd_h=prices)
@@ -66,7 +64,7 @@ def price(record: Mapping[str, Any]) -> tuple[str, float, date]:
 
 
 def _decoded(record: Any) -> Any:
-    """What is no JSON stays a string, which the reader complains about."""
+    """A string that is not JSON stays a string, which the reader rejects."""
     if not isinstance(record, str):
         return record
     try:

@@ -1,7 +1,7 @@
-"""Clients: made when first used, with time-outs and retries that are stated, and counted call by call.
+"""One account and region: boto3 clients with explicit time-outs, retries and rate limits.
 
-boto3 is imported here and nowhere else, when the first call is made. Credentials are found the usual way (environment,
-profile, IRSA, Pod Identity); a role may be assumed on top. Purchases go through a client of their own that tries once.
+boto3 is imported only here, at the first call. Credentials are found the usual way (environment, profile, IRSA, Pod
+Identity); a role may be assumed with them. Purchases, launches and other calls that must not be doubled are tried once.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from tidemill.model.errors import Retryable, SpecError, Throttled, TidemillError
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
+    """A token bucket, as EC2 has them for each action."""
+
     burst: int
     per_s: float
 
 
-# About half of what "Request throttling for the Amazon EC2 API" documents as the default of an account and region:
-# reads 100 at once and 20 a second, changes 50 and 5, RunInstances 5 and 2, TerminateInstances 100 and 5.
+# About half of the defaults in "Request throttling for the Amazon EC2 API" (reads 100 at once and 20 a second, changes
+# 50 and 5, RunInstances 5 and 2, TerminateInstances 100 and 5), so that others in the account have the rest.
 _READ = RateLimit(50, 10)
 _CHANGE = RateLimit(25, 2.5)
 RATES: Mapping[str, RateLimit] = {
     "RunInstances": RateLimit(5, 1),
     "TerminateInstances": RateLimit(50, 2.5),
-    # Undocumented. Callers report CapacityBlockDescribeLimitExceeded on calls that follow each other closely, and none
-    # when they are some seconds apart; a look at several sizes at once must still be possible.
+    # Undocumented. Callers report CapacityBlockDescribeLimitExceeded for calls in quick succession and none for calls
+    # some seconds apart. A search for several sizes at once must be possible.
     "DescribeCapacityBlockOfferings": RateLimit(10, 0.25),
     "DescribeCapacityBlockExtensionOfferings": RateLimit(10, 0.25),
 }
 _READS = ("Describe", "Get", "List")
-# A caller that would wait longer is told so instead. A person waits this long; an engine should not: its ticks stand
-# still meanwhile, and what it asks for in vain it asks for again.
+# A caller that would wait longer gets Throttled. A person may wait this long; an engine should not, because its ticks
+# stop meanwhile, and it asks again anyway.
 LONGEST_WAIT_S = 30.0
 
 
@@ -48,7 +50,7 @@ def rate_limit_of(action: str) -> RateLimit:
 
 
 class RateLimits:
-    """Thread-safe. Counts what went through, so that a test can say how many calls a tick makes."""
+    """Thread-safe. Counts the calls, so that a test can say how many a tick makes."""
 
     def __init__(
         self,
@@ -59,13 +61,11 @@ class RateLimits:
     ) -> None:
         self._now_s, self._sleep, self._patience_s = now_s, sleep, patience_s
         self._lock = threading.Lock()
-        self._left: dict[
-            str, tuple[float, float]
-        ] = {}  # action -> tokens, as of when; below zero: spoken for
+        self._left: dict[str, tuple[float, float]] = {}  # action -> tokens left, and when; negative: booked
         self.calls: Counter[str] = Counter()
 
     def take(self, action: str) -> None:
-        """Wait until the action may be called. Throttled: that would take too long, and nothing is called."""
+        """Wait until the action may be called. Throttled: that would take too long."""
         with self._lock:
             wait_s = self._book(action)
             self.calls[action] += 1
@@ -78,18 +78,19 @@ class RateLimits:
         left = min(float(rate.burst), left + (now_s - since_s) * rate.per_s) - 1
         wait_s = max(0.0, -left / rate.per_s)
         if wait_s > self._patience_s:
-            raise Throttled(f"{action}: too many calls of our own; the next may be made in {wait_s:.0f} s")
+            raise Throttled(
+                f"{action}: our own rate limit is reached; the next call is possible in {wait_s:.0f} s"
+            )
         self._left[action] = left, now_s
         return wait_s
 
 
-# A connection that is not there after some seconds will not come; EC2 answers within seconds, and a launch or a
-# purchase that is cut off too early is worse than one that is waited for.
+# EC2 answers within seconds. The read time-out is long: a launch or a purchase that is cut off has an unknown outcome.
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 60
-# The first try and two more, with the SDK's own back-off: everything but purchases can be repeated.
+# The SDK's own retries and back-off, for calls that may be repeated.
 ATTEMPTS = 3
-# A list that never ends is an error, not a reason to read for ever: 200 pages of 1,000 records.
+# 200 pages of 1,000 records: a longer list is an error.
 MOST_PAGES = 200
 
 
@@ -105,16 +106,18 @@ class Aws:
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[str, Any] = {}
-        self.called: set[str] = set()  # every action that was, as a policy spells it
+        self.called: set[str] = set()  # every action that was called, as IAM policies spell it
 
     def call(self, service: str, operation: str, kind: CallKind, **given: Any) -> dict[str, Any]:
-        """One call, e.g. `call("ec2", "RunInstances", Nature.LAUNCH, …)`, with its failure in our words."""
+        """One call, such as `call("ec2", "RunInstances", CallKind.LAUNCH, …)`. Raises our errors."""
         about = Call(service, operation, kind, self.region)
         try:
-            # A launch that is repeated by the SDK and refused then may have launched the first time: whoever wrote its
-            # intent repeats it, with the same token.
+            # Not even a launch: if the SDK repeated it and EC2 refused the second try, the first may have launched. The
+            # caller repeats it with the same token.
             once = kind in (CallKind.PURCHASE, CallKind.LAUNCH, CallKind.ONCE)
-            held = closing(self._trying_once(service)) if once else nullcontext(self._client(service))
+            held = (
+                closing(self._client_that_tries_once(service)) if once else nullcontext(self._client(service))
+            )
             with held as client:
                 method = getattr(client, _snake(operation))
                 self.rate_limits.take(operation)
@@ -122,7 +125,7 @@ class Aws:
                 return _from_aws(method(**given), about)
         except TidemillError:
             raise
-        except Exception as error:  # botocore's, and what it lets through of urllib3 and of its parsers
+        except Exception as error:  # botocore's, and those of urllib3 and its parsers that it lets through
             raise translate_error(error, about) from error
 
     def read(self, service: str, operation: str, **given: Any) -> dict[str, Any]:
@@ -131,14 +134,14 @@ class Aws:
     def pages(
         self, service: str, operation: str, key: str, *, kind: CallKind = CallKind.READ, **given: Any
     ) -> Iterator[Any]:
-        """The records under `key` of every page. What is not a list of records is nobody's list."""
+        """The records under `key` of every page. Retryable: an answer that is no list, or a list that does not end."""
         token: str | None = None
         for _ in range(MOST_PAGES):
             more = {"NextToken": token} if token else {}
             answer = self.call(service, operation, kind, **given, **more)
             records = answer.get(key) or ()
             if not isinstance(records, list | tuple):
-                raise Retryable(f"{operation}: AWS answered with something that is not a list of {key}")
+                raise Retryable(f"{operation}: AWS did not answer with a list of {key}")
             yield from records
             before, token = token, answer.get("NextToken") or None
             if token is None:
@@ -148,7 +151,7 @@ class Aws:
         raise Retryable(f"{operation}: AWS's list does not end")
 
     def close(self) -> None:
-        """Connections are given back; the next call opens new ones."""
+        """Close all connections; the next call opens new ones."""
         with self._lock:
             clients, self._clients = self._clients, {}
         for client in clients.values():
@@ -159,15 +162,15 @@ class Aws:
     def _client(self, service: str) -> Any:
         with self._lock:
             if service not in self._clients:
-                self._clients[service] = self._made(service, ATTEMPTS)
+                self._clients[service] = self._make_client(service, ATTEMPTS)
             return self._clients[service]
 
-    def _trying_once(self, service: str) -> Any:
-        """Exactly one try, and a fresh connection: one that went stale would leave the outcome unknown for nothing."""
+    def _client_that_tries_once(self, service: str) -> Any:
+        """With a fresh connection: a stale one would fail and leave the outcome unknown."""
         with self._lock:
-            return self._made(service, 1)
+            return self._make_client(service, 1)
 
-    def _made(self, service: str, attempts: int) -> Any:
+    def _make_client(self, service: str, attempts: int) -> Any:
         from botocore.config import Config
 
         config = Config(
@@ -183,7 +186,7 @@ class Aws:
 
 
 def default_region(profile: str = "") -> str:
-    """The region that the AWS CLI would use; empty: none is configured. NotAllowed: there is no such profile."""
+    """The region that the AWS CLI would use; empty: none is configured. NotAllowed: the profile does not exist."""
     try:
         return str(_session("", profile, "").region_name or "")
     except TidemillError:
@@ -198,11 +201,11 @@ def _session(region: str, profile: str, role_arn: str) -> Any:
     except ImportError:
         raise SpecError("a real AWS account needs boto3: pip install 'tidemill[aws]'") from None
     session = boto3.Session(region_name=region or None, profile_name=profile or None)
-    return _assuming(session, region, role_arn) if role_arn else session
+    return _assume_role(session, region, role_arn) if role_arn else session
 
 
-def _assuming(session: Any, region: str, role_arn: str) -> Any:
-    """The same with another role's credentials, which renew themselves."""
+def _assume_role(session: Any, region: str, role_arn: str) -> Any:
+    """A session with the credentials of another role, which renew themselves."""
     import boto3
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
     from botocore.exceptions import NoCredentialsError
@@ -223,12 +226,12 @@ def _assuming(session: Any, region: str, role_arn: str) -> Any:
 
 
 def _from_aws(answer: Any, about: Call) -> dict[str, Any]:
-    """Every answer of AWS is numbered. One that is not came from something in between, and an empty list in it would
-    be read as "there is nothing": all nodes gone."""
+    """Every answer of AWS has a request id. An answer without one came from something in between, such as a proxy; an
+    empty list in it would look as if all nodes were gone."""
     metadata = answer.get("ResponseMetadata") if isinstance(answer, dict) else None
     if not isinstance(metadata, dict) or not metadata.get("RequestId"):
         raise outcome_unknown(
-            f"{about.operation}: something answered that is not AWS: is there a proxy in between?", about
+            f"{about.operation}: the answer is not from AWS: is there a proxy in between?", about
         )
     return dict(answer)
 

@@ -1,7 +1,7 @@
-"""DescribeInstanceTypes -> facts as the catalog has them. A pure function of the record, and the call around it.
+"""DescribeInstanceTypes -> instance types for the catalog. A pure function of the record, and the call around it.
 
-Kept are types with NVIDIA GPUs or Neuron devices. Left out: parts of a GPU (a pod that asks for one gets a part), bare
-metal (it boots longer than a node is waited for), and accelerators that no device plugin of ours names.
+Types with NVIDIA GPUs or Neuron devices are kept. Left out are fractions of a GPU (a pod that asks for one gets a
+fraction), bare metal (it boots longer than the engine waits for a node), and accelerators without a device plugin here.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tidemill.aws.session import Aws
 from tidemill.catalog.refreshed import TypeFacts
 from tidemill.spec import names
 
-_PAGE = 100  # the most EC2 gives
+_PAGE = 100  # the most that EC2 allows
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 _BLOCK = "capacity-block"
 
 
 def accelerated_types(aws: Aws) -> list[TypeFacts]:
-    """Every one that EC2 has in the region."""
+    """All that EC2 has in the region."""
     found = aws.pages("ec2", "DescribeInstanceTypes", "InstanceTypes", MaxResults=_PAGE)
     return Reader().each("instance type", _accelerated(found), read_type)
 
@@ -32,7 +32,7 @@ def _accelerated(records: Iterable[Any]) -> Iterable[Any]:
         if not isinstance(record, Mapping) or record.get("BareMetal"):
             continue
         devices = _devices(record)
-        if devices and devices[0].get("Count") != 0:  # 0: a part of one
+        if devices and devices[0].get("Count") != 0:  # 0: a fraction of one
             yield record
 
 
@@ -58,10 +58,10 @@ def read_type(record: Mapping[str, Any]) -> TypeFacts:
 
 
 def _devices(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Of the kinds we know; no type has two kinds."""
+    """GPUs or Neuron devices; no type has both."""
     gpus = optional_records(optional_record(record, "GpuInfo"), "Gpus")
     neuron = optional_records(optional_record(record, "NeuronInfo"), "NeuronDevices")
-    return [one for one in gpus if one.get("Manufacturer") == "NVIDIA"] or neuron
+    return [gpu for gpu in gpus if gpu.get("Manufacturer") == "NVIDIA"] or neuron
 
 
 def _accelerator(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _accelerator(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _arch(record: Mapping[str, Any]) -> str:
     listed = _words(_inner(record, "ProcessorInfo"), "SupportedArchitectures")
-    known = [_ARCHITECTURES[one] for one in listed if one in _ARCHITECTURES]
+    known = [_ARCHITECTURES[name] for name in listed if name in _ARCHITECTURES]
     if len(known) != 1:
         raise Unreadable(f"field SupportedArchitectures: expected one known architecture, got {listed!r}")
     return known[0]
@@ -94,18 +94,18 @@ def _nvme_gb(record: Mapping[str, Any]) -> int:
 
 
 def _max_pods(network: Mapping[str, Any]) -> int:
-    """The VPC CNI's limit: it puts pods on the interfaces of the default network card, all addresses but the first."""
+    """The limit of the VPC CNI: all addresses of the default network card's interfaces but the first of each."""
     default = network.get("DefaultNetworkCardIndex") or 0
     for card in optional_records(network, "NetworkCards"):
         if card.get("NetworkCardIndex") == default:
-            each = integer(network, "Ipv4AddressesPerInterface", least=1)
-            return integer(card, "MaximumNetworkInterfaces", least=1) * (each - 1) + 2
+            addresses = integer(network, "Ipv4AddressesPerInterface", least=1)
+            return integer(card, "MaximumNetworkInterfaces", least=1) * (addresses - 1) + 2
     raise Unreadable(f"there is no network card {default}")
 
 
 def _words(record: Mapping[str, Any], key: str) -> list[str]:
     found = record.get(key)
-    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    return [value for value in found if isinstance(value, str)] if isinstance(found, list) else []
 
 
 def _inner(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:

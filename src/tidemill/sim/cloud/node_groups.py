@@ -110,7 +110,9 @@ class NodeGroups:
         self._by_name[request.name] = node_group
         if block is not None:
             self._schedule(node_group, block)
-        self._journal.add("node-group-made", request.name, f"created by EKS, with the Auto Scaling group {group.name}")
+        self._journal.add(
+            "node-group-made", request.name, f"created by EKS, with the Auto Scaling group {group.name}"
+        )
         self._settles(node_group, "ACTIVE")
         return node_group
 
