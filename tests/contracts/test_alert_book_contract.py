@@ -54,7 +54,7 @@ def test_an_alert_is_raised_once_and_comes_back_whole(book: AlertBook):
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_word_is_given_to_one_sender_until_its_time_is_over(book: AlertBook):
+def test_a_delivery_is_claimed_by_one_sender_until_its_claim_expires(book: AlertBook):
     book.raise_alert(GONE, NOW, ["ops"])
     first = claim(book)
     assert first is not None
@@ -65,14 +65,14 @@ def test_a_word_is_given_to_one_sender_until_its_time_is_over(book: AlertBook):
     assert (again.id, again.attempts) == (first.id, 2)
 
 
-def test_another_target_has_its_own_words(book: AlertBook):
+def test_another_target_has_its_own_deliveries(book: AlertBook):
     book.raise_alert(GONE, NOW, ["ops"])
     assert claim(book, "pager") is None
     assert claim(book, "ops") is not None
 
 
 @pytest.mark.requirement("NT-1")
-def test_what_was_sent_is_not_sent_again(book: AlertBook):
+def test_a_delivery_that_was_sent_is_not_sent_again(book: AlertBook):
     book.raise_alert(GONE, NOW, ["ops"])
     book.mark(sent(claim(book)))
     assert claim(book, at=NOW + timedelta(days=1)) is None
@@ -80,7 +80,7 @@ def test_what_was_sent_is_not_sent_again(book: AlertBook):
     assert book.alerts()[0].deliveries[0].answer == "200 ok"
 
 
-def test_a_word_that_failed_for_now_is_due_again_when_it_says(book: AlertBook):
+def test_a_delivery_that_failed_is_due_again_at_its_retry_time(book: AlertBook):
     book.raise_alert(GONE, NOW, ["ops"])
     tried = claim(book)
     assert tried is not None
@@ -90,7 +90,7 @@ def test_a_word_that_failed_for_now_is_due_again_when_it_says(book: AlertBook):
 
 
 @pytest.mark.requirement("NT-1")
-def test_that_it_is_over_is_told_after_that_it_began(book: AlertBook):
+def test_the_end_of_an_alert_is_sent_after_its_start(book: AlertBook):
     book.raise_alert(GONE, NOW, ["ops"])
     book.resolve_alert(GONE.key, NOW + MINUTE)
     book.resolve_alert(GONE.key, NOW + 2 * MINUTE)
@@ -107,9 +107,7 @@ def test_that_it_is_over_is_told_after_that_it_began(book: AlertBook):
 
 
 @pytest.mark.parametrize("resolved_first", [True, False])
-def test_who_could_not_be_told_that_it_began_is_not_told_that_it_is_over(
-    book: AlertBook, resolved_first: bool
-):
+def test_a_target_that_never_got_an_alert_does_not_get_its_end(book: AlertBook, resolved_first: bool):
     book.raise_alert(GONE, NOW, ["ops"])
     tried = claim(book)
     if resolved_first:
@@ -119,13 +117,13 @@ def test_who_could_not_be_told_that_it_began_is_not_told_that_it_is_over(
     assert book.unsent() == ()
 
 
-def test_an_alert_nobody_raised_cannot_be_over(book: AlertBook):
+def test_an_alert_that_was_not_raised_cannot_be_resolved(book: AlertBook):
     book.resolve_alert("offer-gone/tp-9", NOW)
     assert book.alerts() == ()
 
 
 @pytest.mark.requirement("NT-1")
-def test_trouble_that_flickers_is_told_once_and_trouble_that_is_back_is_told_again(book: AlertBook):
+def test_an_alert_that_flickers_is_sent_once_and_one_that_comes_back_is_sent_again(book: AlertBook):
     book.raise_alert(GONE, NOW, ["ops"])
     book.mark(sent(claim(book)))
     over = NOW + MINUTE
@@ -141,7 +139,7 @@ def test_trouble_that_flickers_is_told_once_and_trouble_that_is_back_is_told_aga
     ]  # fmt: skip
 
 
-def test_what_merely_happened_is_not_open(book: AlertBook):
+def test_an_alert_about_a_single_event_is_not_open(book: AlertBook):
     book.raise_alert(FORCED, NOW, [])
     book.raise_alert(GONE, NOW, [])
     assert [one.alert.key for one in book.alerts(open_only=True)] == [GONE.key]

@@ -282,13 +282,13 @@ def test_a_block_that_has_not_begun_gives_nothing(backend: Backend):
         backend.cloud.launch(intent, tags(intent="l-1"))
 
 
-def test_spot_comes_from_no_reservation_either(backend: Backend):
+def test_spot_instances_need_no_reservation(backend: Backend):
     _, ids = launch(backend, Source(SourceKind.SPOT))
     backend.let_pass(LAG)
     assert instance(backend, ids[0]).source == Source(SourceKind.SPOT)
 
 
-def test_what_did_not_change_is_the_same_object_at_the_next_look(backend: Backend):
+def test_unchanged_objects_are_the_same_at_the_next_read(backend: Backend):
     source = Source(SourceKind.BLOCK, backend.active_block(count=2))
     launch(backend, source, count=2)
     backend.let_pass(timedelta(minutes=5))
@@ -296,11 +296,11 @@ def test_what_did_not_change_is_the_same_object_at_the_next_look(backend: Backen
     assert backend.cloud.reservations() is backend.cloud.reservations()
 
 
-def test_whoever_calls_is_named_by_aws(backend: Backend):
+def test_the_caller_is_named_by_aws(backend: Backend):
     assert re.match(r"arn:aws:(sts|iam)::\d{12}:", backend.cloud.identity())
 
 
-def test_whoever_buys_twice_has_bought_twice(backend: Backend):
+def test_calling_purchase_twice_buys_twice(backend: Backend):
     offer = backend.cloud.search_offers(query(backend, count=1))[0]
     first = backend.cloud.purchase(offer.id, tags(intent="p-1"))
     again = backend.cloud.search_offers(query(backend, count=1))

@@ -157,7 +157,7 @@ def test_an_announced_end_can_move(bench: Bench) -> None:
         assert pod_now(bench, pod.uid).ends_at == ends_at
 
 
-def test_the_end_a_node_goes_by_can_move(bench: Bench) -> None:
+def test_the_announced_end_of_a_node_can_move(bench: Bench) -> None:
     node = bench.fresh_node()
     for hours in (5, 29):
         ends_at = node.joined_at + timedelta(hours=hours)
@@ -234,7 +234,7 @@ def pods_of(bench: Bench, name: str) -> set[str]:
     }
 
 
-def test_a_restart_makes_every_pod_anew_once_for_each_token(bench: Bench) -> None:
+def test_a_restart_replaces_every_pod_once_for_each_token(bench: Bench) -> None:
     name = bench.rolling_service()
     before = pods_of(bench, name)
     bench.cluster.restart(name, "cr-1@noon")
@@ -263,7 +263,7 @@ def test_scaling_notes_what_was_added_and_takes_the_named_pods_first(bench: Benc
     assert not pods_of(bench, name) & before
 
 
-def test_what_is_not_deployed_can_be_neither_restarted_nor_scaled(bench: Bench) -> None:
+def test_a_missing_workload_can_be_neither_restarted_nor_scaled(bench: Bench) -> None:
     with pytest.raises(Gone):
         bench.cluster.restart("Deployment/nobody", "x")
     with pytest.raises(Gone):

@@ -203,7 +203,7 @@ def test_a_group_that_is_made_smaller_ends_whom_its_policy_names(backend: Backen
     assert group(backend).members == (oldest,)
 
 
-def test_a_group_that_replaces_nobody_keeps_the_dead_on_its_list_until_they_are_named(backend: Backend):
+def test_a_group_that_does_not_replace_lists_dead_instances_until_they_are_terminated(backend: Backend):
     wanted = replace(
         shape(backend, backend.account.block(count=2)), suspended=("AZRebalance", "ReplaceUnhealthy")
     )
@@ -239,7 +239,7 @@ def test_a_size_beyond_the_largest_is_refused_and_a_group_that_is_not_there_is_g
 
 
 @pytest.mark.requirement("SM-7")
-def test_a_member_goes_by_name_waits_in_the_hook_and_is_released(backend: Backend):
+def test_a_named_member_waits_in_the_hook_and_is_released(backend: Backend):
     backend.compute.put_group(shape(backend, backend.account.block()))
     backend.compute.resize("mill-train-a", 2)
     backend.let_pass("2m")
@@ -292,7 +292,7 @@ def test_a_group_is_deleted_only_when_it_is_empty(backend: Backend):
 
 
 @pytest.mark.requirement("PE-23")
-def test_what_is_not_ours_is_neither_listed_nor_changed(backend: Backend):
+def test_groups_of_others_are_neither_listed_nor_changed(backend: Backend):
     block = backend.account.block()
     backend.compute.put_group(shape(backend, block))
     backend.compute.resize("mill-train-a", 1)
@@ -337,7 +337,7 @@ def test_a_node_group_is_made_empty_with_eks_s_own_action_behind_it(backend: Bac
 
 
 @pytest.mark.requirement("MG-4")
-def test_a_member_of_a_node_group_goes_by_name_too(backend: Backend):
+def test_a_named_member_of_a_node_group_is_terminated_too(backend: Backend):
     backend.compute.put_node_group(node_shape(backend, backend.account.block()))
     backend.let_pass("5m")
     backend.compute.resize_node_group("mill-train-a", 2)
@@ -409,7 +409,7 @@ def test_a_node_group_goes_with_its_nodes(backend: Backend):
 
 
 @pytest.mark.requirement("SM-6")
-def test_letting_nodes_join_twice_is_letting_them_join(backend: Backend):
+def test_letting_nodes_join_twice_changes_nothing(backend: Backend):
     backend.compute.let_nodes_join(ROLE)
     backend.compute.let_nodes_join(ROLE)
     assert backend.account.cloud.node_groups.access_entries == {ROLE: "EC2_LINUX"}

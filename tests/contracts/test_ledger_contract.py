@@ -33,7 +33,7 @@ def line(since: datetime, until: datetime | None = None, usd_h: float = 2.0) -> 
 
 
 @pytest.mark.requirement("CB-4")
-def test_only_one_in_memory_is_not_durable(ledger: Ledger):
+def test_a_ledger_in_memory_is_not_durable(ledger: Ledger):
     assert ledger.durable is not isinstance(ledger, MemoryLedger)
 
 
@@ -46,7 +46,7 @@ def test_only_one_in_memory_is_not_durable(ledger: Ledger):
     ],
     ids=["its state moved", "a verdict came"],
 )
-def test_a_write_on_an_outdated_reading_is_refused(ledger: Ledger, meanwhile: dict):
+def test_a_write_based_on_an_outdated_read_is_refused(ledger: Ledger, meanwhile: dict):
     read = intent()
     ledger.propose(read)
     moved = replace(read, **meanwhile)
@@ -78,7 +78,7 @@ def test_proposing_a_known_intent_again_changes_nothing(ledger: Ledger):
 
 
 @pytest.mark.requirement("CB-3")
-def test_verdicts_keep_their_order_and_their_words(ledger: Ledger):
+def test_verdicts_keep_their_order_and_notes(ledger: Ledger):
     read = intent()
     ledger.propose(read)
     for verdict in (
@@ -153,14 +153,14 @@ def test_a_running_line_grows_and_an_ended_one_stays(ledger: Ledger):
 
 
 @pytest.mark.requirement("PE-18")
-def test_the_same_end_told_twice_is_billed_once(ledger: Ledger):
+def test_the_same_end_reported_twice_is_billed_once(ledger: Ledger):
     for _ in range(2):
         ledger.meter(line(NOW, NOW + timedelta(hours=4)))
     assert ledger.spending(NOW + timedelta(hours=5)).total_usd == pytest.approx(8.0)
 
 
 @pytest.mark.requirement("PE-18")
-def test_of_two_ends_the_first_counts(ledger: Ledger):
+def test_the_first_of_two_ends_counts(ledger: Ledger):
     ledger.meter(line(NOW, NOW + timedelta(hours=4)))
     ledger.meter(line(NOW, NOW + timedelta(hours=6)))
     assert ledger.spending(NOW + timedelta(hours=7)).total_usd == pytest.approx(8.0)
@@ -168,7 +168,7 @@ def test_of_two_ends_the_first_counts(ledger: Ledger):
 
 # A reading may lack an instance that runs: its end, written down for that, was none.
 @pytest.mark.requirement("PE-18")
-def test_one_that_runs_after_all_is_billed_to_its_real_end(ledger: Ledger):
+def test_an_instance_that_runs_after_all_is_billed_to_its_real_end(ledger: Ledger):
     ledger.meter(line(NOW, NOW + timedelta(hours=1)))
     ledger.meter(line(NOW))
     assert ledger.metered() == (line(NOW),)
@@ -231,7 +231,7 @@ def test_an_adoption_says_who_and_for_which_pool_and_can_be_changed(ledger: Ledg
 
 
 @pytest.mark.requirement("CB-4")
-def test_what_aws_shows_of_an_adopted_block_is_remembered_with_it(ledger: Ledger):
+def test_an_adoption_keeps_what_aws_shows_of_the_block(ledger: Ledger):
     shown = ShownReservation(SourceKind.BLOCK, "p5.48xlarge", "us-west-2a", 4, NOW, NOW + timedelta(days=3))
     ledger.remember("cr-1", shown)
     assert ledger.adoptions() == ()
@@ -266,7 +266,7 @@ def test_accelerator_hours_are_kept_by_block_pool_and_team(ledger: Ledger):
         (Caps(100_000, None, 24_999), True),
     ],
 )
-def test_a_submit_over_the_caps_is_refused_in_the_very_write(ledger: Ledger, caps: Caps, refused: bool):
+def test_a_submit_over_the_caps_is_refused_by_the_write_itself(ledger: Ledger, caps: Caps, refused: bool):
     ledger.propose(intent("confirmed", id="tp-a", plan="another", fee_usd=20_000, state_at=NOW))
     approved = intent("approved")
     ledger.propose(approved)

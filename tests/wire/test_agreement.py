@@ -119,7 +119,7 @@ class Hands:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_both_faces_agree_after_whatever_was_done(aws: SimulatedAws, seed: int):
+def test_in_process_and_on_the_wire_show_the_same_after_random_calls(aws: SimulatedAws, seed: int):
     aws.block(name="a", count=4, duration="3d")
     aws.block(name="b", count=2, duration="2d", start="1d", instance_type=P5, zone=ZONES[1])
     hands = Hands(aws, seed)

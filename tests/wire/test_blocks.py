@@ -20,7 +20,7 @@ def code(raised: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
 
 
 @pytest.mark.requirement("CB-1")
-def test_offerings_are_those_of_the_body_as_ec2_writes_them(aws: SimulatedAws):
+def test_offerings_are_those_of_the_account_as_ec2_writes_them(aws: SimulatedAws):
     offers = aws.offers()
     ours = aws.account.offers(latest_end=START + timedelta(days=60))
     assert [offer["CapacityBlockOfferingId"] for offer in offers] == [offer.id for offer in ours]
@@ -48,7 +48,7 @@ def test_the_end_of_the_range_is_the_latest_end_and_its_start_the_earliest_start
 @pytest.mark.parametrize(
     "given", [{"CapacityDurationHours": 4320}, {"InstanceCount": 65}, {"InstanceType": "p9.xlarge"}]
 )
-def test_what_is_not_sold_is_refused(aws: SimulatedAws, given: dict[str, object]):
+def test_a_block_that_ec2_does_not_sell_is_refused(aws: SimulatedAws, given: dict[str, object]):
     with pytest.raises(ClientError) as raised:
         aws.offers(**given)
     assert code(raised) == ("InvalidParameterValue", 400)
@@ -131,7 +131,7 @@ def test_the_purchase_takes_no_token_and_buys_twice_when_called_twice(aws: Simul
         ({"TagSpecifications": specs("capacity-reservation", {"aws:a": "b"})}, "InvalidParameterValue"),
     ],
 )
-def test_a_purchase_that_cannot_be_is_refused_and_buys_nothing(
+def test_an_impossible_purchase_is_refused_and_buys_nothing(
     aws: SimulatedAws, given: dict[str, object], refused: str
 ):
     asked = {"CapacityBlockOfferingId": aws.offers()[0]["CapacityBlockOfferingId"]}
@@ -141,7 +141,7 @@ def test_a_purchase_that_cannot_be_is_refused_and_buys_nothing(
     assert not aws.cloud.purchases
 
 
-def test_an_offering_that_was_shown_and_is_gone_has_expired(aws: SimulatedAws):
+def test_an_offering_that_was_shown_and_is_gone_is_an_expired_one(aws: SimulatedAws):
     offer = aws.offers()[0]["CapacityBlockOfferingId"]
     aws.wait("3d")
     with pytest.raises(ClientError) as raised:

@@ -123,7 +123,7 @@ def test_a_node_whose_instance_is_gone_is_not_ready(aws: SimulatedAws, api: ApiS
     assert node["status"]["conditions"][0]["status"] == "Unknown"
 
 
-def test_an_api_server_that_says_no_stops_nothing(
+def test_errors_of_the_api_server_stop_nothing(
     aws: SimulatedAws, api: ApiServer, caplog: pytest.LogCaptureFixture
 ):
     api.refuses = 403
@@ -137,11 +137,11 @@ def test_an_api_server_that_says_no_stops_nothing(
 @pytest.mark.parametrize(
     "text", ["", "#!/bin/bash\necho", "[settings", "[x]\ny=1", ARCHIVE.replace("kind", "kin")]
 )
-def test_user_data_that_tells_nothing_tells_nothing(text: str):
+def test_unreadable_user_data_gives_no_labels_and_taints(text: str):
     assert (dict(read_user_data(text).labels), read_user_data(text).taints) == ({}, ())
 
 
-def test_bottlerocket_tells_in_toml():
+def test_labels_and_taints_are_read_from_bottlerocket_user_data():
     text = """[settings.kubernetes.node-labels]
 "tidemill.dev/pool" = "train"
 [settings.kubernetes.node-taints]
@@ -152,7 +152,7 @@ def test_bottlerocket_tells_in_toml():
     assert told.taints == (("tidemill.dev/starting", "true", "NoSchedule"),)
 
 
-def test_a_server_without_an_api_server_boots_nobody():
+def test_without_an_api_server_no_instance_becomes_a_node():
     aws = SimulatedAws()
     assert isinstance(aws.server, WireServer)
     aws.ids(block=aws.block().id)

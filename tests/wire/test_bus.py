@@ -50,7 +50,7 @@ def test_a_delivery_comes_in_a_whole_envelope(aws: SimulatedAws):
     assert read_event(json.dumps(message)).kind is EventKind.DELIVERED
 
 
-def test_the_end_of_a_block_is_told_ten_minutes_before_ec2_acts(aws: SimulatedAws):
+def test_an_event_announces_the_end_of_a_block_ten_minutes_before_ec2_acts(aws: SimulatedAws):
     listening = Listening(aws)
     block = aws.block(count=2).id
     instances = aws.ids(block=block, MaxCount=2)
@@ -91,7 +91,7 @@ def test_events_can_be_late(aws: SimulatedAws):
     assert listening.types() == ["Capacity Block Reservation Delivered"]
 
 
-def test_hardware_that_is_retired_is_a_health_event_and_spot_that_goes_has_its_own(aws: SimulatedAws):
+def test_a_retirement_is_a_health_event_and_a_spot_interruption_has_its_own_event(aws: SimulatedAws):
     listening = Listening(aws)
     (kept,) = aws.ids(block=aws.block().id)
     (spot,) = aws.ids(InstanceMarketOptions={"MarketType": "spot"})

@@ -11,7 +11,7 @@ from tidemill.aws import session
 
 @pytest.mark.requirement("CB-4")
 @pytest.mark.parametrize("seed", [1, 2])
-def test_nothing_is_bought_twice_unasked_over_budget_or_lost_over_the_wire(
+def test_over_the_wire_nothing_is_bought_twice_unapproved_over_budget_or_lost(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "ATTEMPTS", 1)

@@ -100,7 +100,7 @@ def test_a_managed_stack_makes_a_node_group_as_eks_does(aws: SimulatedAws):
     assert any(one.at == deployed.end - timedelta(minutes=40) for one in group.schedules.values())
 
 
-def test_what_eks_refuses_is_cloudformations_error(aws: SimulatedAws):
+def test_a_refusal_of_eks_is_an_error_of_cloudformation(aws: SimulatedAws):
     block = aws.block(start="1d", duration="2d", count=2)
     deployed = Deployed(aws, "managed", block)
     with pytest.raises(ClientError, match="already exists") as refusal:

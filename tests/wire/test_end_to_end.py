@@ -139,7 +139,7 @@ def test_two_blocks_hand_a_service_over(way: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["asg", "managed"])
-def test_trouble_is_the_same_trouble(way: str, monkeypatch: pytest.MonkeyPatch):
+def test_faults_have_the_same_effect_over_the_wire(way: str, monkeypatch: pytest.MonkeyPatch):
     both(
         scenario_with(
             pool(provisioner=way),

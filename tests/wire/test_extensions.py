@@ -65,7 +65,7 @@ def test_an_extension_that_is_not_paid_leaves_the_end_where_it_was(aws: Simulate
 
 
 @pytest.mark.requirement("CB-6")
-def test_what_ec2_does_not_extend_is_refused(aws: SimulatedAws):
+def test_an_extension_that_ec2_does_not_sell_is_refused(aws: SimulatedAws):
     block = aws.block(duration="1d")
     with pytest.raises(ClientError, match="not a duration EC2 sells") as raised:
         offers(aws, block.id, hours=4320)

@@ -34,7 +34,9 @@ def purchase(aws: SimulatedAws, offer: str) -> Any:
         ("internal-error", ("InternalError", 500)),
     ],
 )
-def test_a_call_is_turned_away_and_nothing_happens(aws: SimulatedAws, fault: str, refused: tuple[str, int]):
+def test_a_call_that_is_answered_with_an_error_changes_nothing(
+    aws: SimulatedAws, fault: str, refused: tuple[str, int]
+):
     offer = aws.offers()[0]["CapacityBlockOfferingId"]
     arm(aws, fault, action="PurchaseCapacityBlock")
     assert aws.offers()  # aimed elsewhere
@@ -55,7 +57,7 @@ def test_throttling_lasts_as_long_as_it_was_armed_for(aws: SimulatedAws):
     assert aws.reservations() == []
 
 
-def test_any_error_can_be_armed_and_taken_back(aws: SimulatedAws):
+def test_any_error_can_be_armed_and_cleared(aws: SimulatedAws):
     said = "User: arn:aws:iam::1:user/x is not authorized to perform: ec2:DescribeInstances"
     arm(
         aws,
@@ -158,7 +160,7 @@ def test_a_payment_that_fails_and_a_delivery_that_is_short(aws: SimulatedAws):
         ([], "a JSON object"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused_with_what_to_write(aws: SimulatedAws, given: Any, said: str):
+def test_an_impossible_fault_is_refused_with_what_to_write(aws: SimulatedAws, given: Any, said: str):
     assert said in aws.admin("faults", given)["error"]
 
 

@@ -42,7 +42,7 @@ def test_a_group_launches_onto_its_block_and_describes_what_it_has(aws: Simulate
         assert tags_of(one) == {"Name": "ml-g-Node", "deployment": OWNER, "tidemill.dev/pool": "train"}
 
 
-def test_the_body_and_the_wire_show_the_same_group(aws: SimulatedAws):
+def test_in_process_and_on_the_wire_a_group_is_the_same(aws: SimulatedAws):
     make_group(aws, aws.block(), DesiredCapacity=1)
     aws.wait("2m")
     (one,) = aws.cloud.groups.all()
@@ -61,7 +61,7 @@ def test_a_group_before_its_block_tells_why_in_its_activities(aws: SimulatedAws,
     assert group(aws)["Instances"] == []
 
 
-def test_a_member_goes_by_its_name(aws: SimulatedAws, asg: Any):
+def test_a_named_member_is_terminated(aws: SimulatedAws, asg: Any):
     make_group(aws, aws.block(), DesiredCapacity=2)
     aws.wait("2m")
     named = group(aws)["Instances"][1]["InstanceId"]

@@ -59,7 +59,7 @@ class Scribbler:
             out[name] = self.chance.choice(list(known) if known and self.chance.random() < 0.6 else _WORDS)
 
 
-def test_nonsense_in_any_call_is_the_callers_mistake(aws: SimulatedAws):
+def test_nonsense_in_any_call_is_a_client_error(aws: SimulatedAws):
     block = aws.block(count=3)
     aws.ids(block=block.id, MaxCount=2)
     aws.wait("2m")
@@ -85,7 +85,7 @@ def test_nonsense_in_any_call_is_the_callers_mistake(aws: SimulatedAws):
         (b"not xml", {"Content-Type": "text/xml"}),
     ],
 )
-def test_what_cannot_be_read_is_an_aws_error(aws: SimulatedAws, body: bytes, headers: dict[str, str]):
+def test_an_unreadable_request_is_an_aws_error(aws: SimulatedAws, body: bytes, headers: dict[str, str]):
     status, said = post(aws, body, **headers)
     assert 400 <= status < 600
     assert "<html" not in said.lower()
@@ -93,7 +93,7 @@ def test_what_cannot_be_read_is_an_aws_error(aws: SimulatedAws, body: bytes, hea
 
 
 @pytest.mark.requirement("CB-11")
-def test_many_who_launch_at_once_never_get_more_than_there_is(aws: SimulatedAws):
+def test_concurrent_launches_never_get_more_than_the_block_holds(aws: SimulatedAws):
     block = aws.block(count=5)
     ids: list[str] = []
     refused: list[str] = []

@@ -89,7 +89,7 @@ def test_an_instance_is_listed_a_moment_late_and_for_an_hour_after_its_end(aws: 
     assert code(raised) == ("InvalidInstanceID.NotFound", 400)
 
 
-def test_of_several_to_end_one_unknown_ends_none(aws: SimulatedAws):
+def test_terminating_several_instances_with_one_unknown_ends_none(aws: SimulatedAws):
     (id_,) = aws.ids(InstanceType=G6)
     aws.wait("2m")
     with pytest.raises(ClientError, match="i-00000000000000000"):
@@ -110,7 +110,7 @@ def test_instances_are_neither_stopped_nor_started(aws: SimulatedAws):
 
 
 @pytest.mark.requirement("PE-17")
-def test_a_retirement_is_a_scheduled_event_and_a_spot_interruption_is_told_of_its_request(aws: SimulatedAws):
+def test_a_retirement_is_a_scheduled_event_and_a_spot_interruption_shows_in_its_request(aws: SimulatedAws):
     (spot,) = aws.ids(
         InstanceType=G6,
         InstanceMarketOptions={"MarketType": "spot"},

@@ -47,7 +47,7 @@ def test_a_launch_into_a_block_gives_instances_that_say_so(aws: SimulatedAws):
     assert aws.account.instance(ids[0]).pool == "train"
 
 
-def test_no_more_than_a_block_holds(aws: SimulatedAws):
+def test_a_block_gives_no_more_instances_than_it_holds(aws: SimulatedAws):
     block = aws.block(count=3)
     assert len(aws.ids(block=block.id, MinCount=1, MaxCount=8)) == 3
     with pytest.raises(ClientError) as raised:
@@ -77,7 +77,7 @@ def test_a_slot_comes_back_only_minutes_after_its_instance_is_gone(aws: Simulate
     assert aws.ids(block=block.id)
 
 
-def test_a_block_that_has_not_begun_and_one_that_is_over_admit_nobody(aws: SimulatedAws):
+def test_a_block_before_its_start_and_after_its_end_admits_no_launch(aws: SimulatedAws):
     block = aws.block(start="2d")
     with pytest.raises(ClientError) as raised:
         aws.run(block=block.id)
@@ -109,7 +109,7 @@ def test_a_block_that_has_not_begun_and_one_that_is_over_admit_nobody(aws: Simul
         ({"DryRun": True}, "DryRunOperation"),
     ],
 )
-def test_a_launch_that_cannot_be_is_refused_with_ec2s_code(
+def test_an_impossible_launch_is_refused_with_ec2s_code(
     aws: SimulatedAws, given: dict[str, Any], refused: str
 ):
     block = aws.block(count=3)
@@ -140,7 +140,7 @@ def test_on_demand_spot_and_reserved_instances_are_told_apart(aws: SimulatedAws)
     assert kinds == [SourceKind.ON_DEMAND, SourceKind.SPOT, SourceKind.ODCR]
 
 
-def test_what_is_not_to_be_had_is_insufficient_capacity(aws: SimulatedAws):
+def test_a_launch_without_capacity_is_insufficient_capacity(aws: SimulatedAws):
     aws.admin("faults", {"fault": "no-capacity", "for": "10m", "target": G6})
     with pytest.raises(ClientError) as raised:
         aws.run(InstanceType=G6)
@@ -175,7 +175,7 @@ def test_a_token_whose_launch_failed_can_be_used_again(aws: SimulatedAws):
 
 
 @pytest.mark.requirement("SM-1")
-def test_a_template_says_what_the_call_does_not(aws: SimulatedAws):
+def test_a_template_supplies_what_the_call_leaves_out(aws: SimulatedAws):
     block = aws.block(count=3)
     cards = [{"DeviceIndex": 0, "NetworkCardIndex": 0, "InterfaceType": "efa", "Groups": ["sg-1", "sg-2"]}]
     used = template(
@@ -201,7 +201,7 @@ def test_a_template_says_what_the_call_does_not(aws: SimulatedAws):
 
 @pytest.mark.requirement("SM-1")
 @pytest.mark.parametrize("also", [{"SubnetId": ""}, {"SecurityGroupIds": ["sg-1"]}])
-def test_network_cards_say_subnet_and_groups_themselves(aws: SimulatedAws, also: dict[str, Any]):
+def test_network_interfaces_name_the_subnet_and_the_security_groups(aws: SimulatedAws, also: dict[str, Any]):
     if "SubnetId" in also:
         also = {"SubnetId": aws.network.subnets[0].id}
     cards = [{"DeviceIndex": 0, "NetworkCardIndex": 0, "Groups": ["sg-1"]}]
@@ -211,7 +211,7 @@ def test_network_cards_say_subnet_and_groups_themselves(aws: SimulatedAws, also:
     assert code(raised) == ("InvalidParameterCombination", 400)
 
 
-def test_a_version_that_is_not_there_is_not_found(aws: SimulatedAws):
+def test_an_unknown_template_version_is_not_found(aws: SimulatedAws):
     used = template(aws) | {"Version": "7"}
     with pytest.raises(ClientError) as raised:
         aws.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=used)

@@ -43,7 +43,7 @@ from tidemill.sim.wire.clock import WireClock
         ("pricing", "describe_services", {}),
     ],
 )
-def test_what_is_not_simulated_is_an_aws_error_that_says_so(
+def test_an_operation_that_is_not_simulated_is_an_aws_error_that_says_so(
     aws: SimulatedAws, service: str, operation: str, given: dict[str, Any]
 ):
     with pytest.raises(ClientError, match=f"does not know {service}:") as raised:
@@ -51,7 +51,7 @@ def test_what_is_not_simulated_is_an_aws_error_that_says_so(
     assert code(raised) == ("NotImplemented", 501)
 
 
-def test_nobody_is_answered_in_html(aws: SimulatedAws):
+def test_no_answer_is_html(aws: SimulatedAws):
     for path in ("/", "/nowhere/at/all", "/tidemill/nowhere"):
         connection = http.client.HTTPConnection(aws.url.removeprefix("http://"))
         connection.request("GET", path)
@@ -68,7 +68,7 @@ def test_a_call_to_another_region_says_where_the_account_is(aws: SimulatedAws, o
     assert code(raised) == ("OptInRequired", 403)
 
 
-def test_what_moto_keeps_works_beside_it(aws: SimulatedAws):
+def test_services_of_moto_work_next_to_the_account(aws: SimulatedAws):
     sqs = aws.client("sqs")
     queue = sqs.create_queue(QueueName="q")["QueueUrl"]
     sqs.send_message(QueueUrl=queue, MessageBody="hello")
@@ -77,13 +77,13 @@ def test_what_moto_keeps_works_beside_it(aws: SimulatedAws):
 
 
 @pytest.mark.requirement("CB-3")
-def test_who_calls_is_told_by_the_account_or_by_the_key(aws: SimulatedAws):
+def test_the_caller_is_named_by_the_account_or_by_the_access_key(aws: SimulatedAws):
     assert aws.client("sts").get_caller_identity()["Arn"] == SIM_ENGINE
     alice = aws.client("sts", aws_access_key_id="as-alice")
     assert alice.get_caller_identity()["Arn"] == "arn:aws:iam::123456789012:user/alice"
 
 
-def test_a_long_poll_holds_nobody_up(aws: SimulatedAws):
+def test_a_long_poll_blocks_no_other_request(aws: SimulatedAws):
     sqs = aws.client("sqs")
     queue = sqs.create_queue(QueueName="q")["QueueUrl"]
     heard: list[Any] = []
@@ -115,7 +115,7 @@ def test_time_is_read_and_moved_by_the_admin_endpoint(aws: SimulatedAws):
     assert aws.admin("nowhere")["error"]
 
 
-def test_the_journal_and_the_account_are_told(aws: SimulatedAws):
+def test_the_admin_endpoint_shows_the_journal_and_the_account(aws: SimulatedAws):
     aws.block(name="a")
     assert [line["kind"] for line in aws.admin("journal")] == ["block-active"]
     about = aws.admin("")
@@ -142,7 +142,7 @@ class Wall:
         return self.at_s
 
 
-def test_at_speed_n_time_runs_n_times_as_fast_as_the_wall():
+def test_at_speed_n_time_runs_n_times_as_fast_as_wall_time():
     wall, timeline = Wall(), Timeline(START)
     clock = WireClock(timeline, speed=60, wall_s=wall)
     happened = []
@@ -161,7 +161,7 @@ def test_at_speed_n_time_runs_n_times_as_fast_as_the_wall():
     assert clock.now() == START + timedelta(hours=1, minutes=6)
 
 
-def test_things_happen_at_speed_though_nobody_asks():
+def test_at_speed_things_happen_without_a_request():
     aws = SimulatedAws(speed=3600)
     try:
         aws.block(start="1d")
@@ -174,7 +174,7 @@ def test_things_happen_at_speed_though_nobody_asks():
         aws.stop()
 
 
-def test_a_step_of_time_never_falls_into_a_request(aws: SimulatedAws):
+def test_time_does_not_move_during_a_request(aws: SimulatedAws):
     with aws.server.turn():
         before = aws.account.now
         advancing = threading.Thread(target=lambda: aws.wait("1h"))
@@ -212,7 +212,7 @@ def test_servers_follow_each_other_and_leave_nothing_behind():
     assert not [one.name for one in threading.enumerate() if one.name.startswith("tidemill-wire")]
 
 
-def test_a_body_that_is_served_again_is_as_it_was(aws: SimulatedAws):
+def test_an_account_served_again_is_unchanged(aws: SimulatedAws):
     block = aws.block(count=2)
     (id_,) = aws.ids(block=block.id, TagSpecifications=specs("instance", OURS), ClientToken="once")
     aws.wait("2m")
@@ -229,7 +229,7 @@ def test_a_body_that_is_served_again_is_as_it_was(aws: SimulatedAws):
         again.ec2.close()
 
 
-def test_who_waits_for_the_turn_when_the_server_ends_gets_no_answer_and_changes_nothing(aws: SimulatedAws):
+def test_a_request_that_waits_when_the_server_stops_gets_no_answer_and_changes_nothing(aws: SimulatedAws):
     lost: list[type[Exception]] = []
     made = aws.ec2
 
@@ -250,7 +250,7 @@ def test_who_waits_for_the_turn_when_the_server_ends_gets_no_answer_and_changes_
     made.close()
 
 
-def test_an_account_of_another_number_is_one_throughout():
+def test_the_account_number_is_the_same_in_every_answer():
     account = Account()
     account.cloud._identity = "arn:aws:iam::210987654321:user/you"
     aws = object.__new__(SimulatedAws)
@@ -270,13 +270,13 @@ def test_an_account_of_another_number_is_one_throughout():
             client.close()
 
 
-def test_one_runs_at_a_time(aws: SimulatedAws):
+def test_a_second_server_in_a_process_is_refused(aws: SimulatedAws):
     other = Account()
     with pytest.raises(SpecError, match="already runs"):
         WireServer(other.cloud, other.timeline).start()
 
 
-def test_a_port_that_is_taken_is_said_and_can_be_tried_again(aws: SimulatedAws):
+def test_a_taken_port_is_reported_and_the_server_can_start_later(aws: SimulatedAws):
     port = int(aws.url.rsplit(":", 1)[1])
     holder = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     try:
@@ -290,7 +290,7 @@ def test_a_port_that_is_taken_is_said_and_can_be_tried_again(aws: SimulatedAws):
         holder.server_close()
 
 
-def test_what_moto_lacks_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch):
+def test_names_that_moto_lacks_are_reported_before_the_server_starts(monkeypatch: pytest.MonkeyPatch):
     import moto.core.parse
 
     monkeypatch.delattr(moto.core.parse, "PROTOCOL_PARSERS")
@@ -304,7 +304,7 @@ def test_another_version_of_moto_is_refused(monkeypatch: pytest.MonkeyPatch):
         moto_check.check()
 
 
-def test_a_zone_the_region_does_not_have_is_said():
+def test_an_unknown_zone_is_refused_with_its_name():
     account = Account()
     account.cloud.zones = ("us-east-1q",)
     with pytest.raises(SpecError, match="us-east-1 has no zone us-east-1q"):
