@@ -17,9 +17,10 @@ from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.offer_queries import ANSWER_FRESH, MAX_SEARCHES, missing_spans
 from tidemill.decide.purchasing.planner.inputs import Step
 from tidemill.decide.purchasing.planner_proposals import MAX_SEARCHES_PER_TICK
+from tidemill.decide.purchasing.planning import run_planner
 from tidemill.decide.purchasing.purchase_intents import window_name
 from tidemill.decide.purchasing.replan_schedule import basis, next_round_at, planning_round
-from tidemill.engine.planner_runner import PlannerRunner, run_planner
+from tidemill.engine.planner_runner import PlannerRunner
 from tidemill.model.offers import (
     ExtensionOffer,
     ExtensionQuery,

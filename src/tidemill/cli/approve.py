@@ -9,7 +9,7 @@ import click
 from tidemill.cli.purchase_summary import summary_lines
 from tidemill.cli.session import JSON, YES, Session, with_session
 from tidemill.cli.terminal import confirmed, console, table
-from tidemill.decide.purchasing.approval import not_granted
+from tidemill.decide.read_models import not_granted
 from tidemill.model.errors import Refused, SpecError
 from tidemill.model.purchases import PurchaseIntent, PurchaseState, Verdict
 from tidemill.offer_search.proposal import expired

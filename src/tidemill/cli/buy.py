@@ -20,7 +20,7 @@ from tidemill.cli.purchase_summary import purchase_document, summary_lines
 from tidemill.cli.session import JSON, YES, Session, with_session
 from tidemill.cli.settle import confirm_from_aws
 from tidemill.cli.terminal import confirmed
-from tidemill.decide.purchasing.approval import not_granted, over_budget
+from tidemill.decide.read_models import not_granted, over_budget
 from tidemill.engine.ownership import with_true_owners
 from tidemill.model.capacity import OVER_STATES, Reservation
 from tidemill.model.ec2_facts import is_legal_duration, nearest_legal_durations

@@ -21,7 +21,7 @@ def plan_blocks(files: tuple[str, ...], at: str | None, seed: int, as_json: bool
     from tidemill.cli.playback import observe_and_decide, reservation_names, run_until
     from tidemill.cli.status import parse_at, print_json, print_text
     from tidemill.cli.terminal import progress
-    from tidemill.decide.purchasing.planner.mip_solver import why_no_solver
+    from tidemill.decide.read_models import why_no_solver
     from tidemill.model.errors import SpecError
     from tidemill.render.names import DisplayNames
     from tidemill.render.outlook_text import outlook_text

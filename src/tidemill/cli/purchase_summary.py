@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.catalog.price_comparison import BlockPrice, block_price
-from tidemill.decide.purchasing.approval import approvals_needed, not_granted
+from tidemill.decide.read_models import approvals_needed, not_granted
 from tidemill.model.purchases import PurchaseIntent, Spending
 from tidemill.spec import Spec
 from tidemill.spec.units import format_duration

@@ -11,9 +11,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tidemill.decide.purchasing.approval import fee_to_approve_usd, not_granted, over_budget
-from tidemill.decide.purchasing.coverage import (
+from tidemill.decide.read_models import (
+    fee_to_approve_usd,
     is_mostly_covered,
+    not_granted,
+    over_budget,
     reduces_shortage,
     still_missing,
     window_named,

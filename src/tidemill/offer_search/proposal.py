@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from tidemill.decide.purchasing.approval import fee_to_approve_usd
-from tidemill.decide.purchasing.purchase_intents import extension_envelope, intent_id
+from tidemill.decide.read_models import extension_envelope, fee_to_approve_usd, intent_id
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import is_on_grid
 from tidemill.model.offers import ExtensionOffer, Offer

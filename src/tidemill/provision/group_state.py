@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.deadlines import deadline_of
+from tidemill.decide.read_models import deadline_of
 from tidemill.model.capacity import Reservation
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance
 from tidemill.model.purchases import LaunchIntent

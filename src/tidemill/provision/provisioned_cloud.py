@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Literal, Protocol
 
-from tidemill.decide.deadlines import deadline_of
+from tidemill.decide.read_models import deadline_of
 from tidemill.model.capacity import Reservation, Source
 from tidemill.model.errors import NoCapacity, PortError
 from tidemill.model.labels import Pairs

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 
-from tidemill.decide.deadlines import deadline_of
-from tidemill.decide.placement.launch_options import is_usable
+from tidemill.decide.read_models import deadline_of, is_usable
 from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.errors import PortError, SpecError
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node

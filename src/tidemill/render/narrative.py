@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemill.decide.deadlines import deadline_of
+from tidemill.decide.read_models import deadline_of
 from tidemill.model.plan import (
     Action,
     Admit,

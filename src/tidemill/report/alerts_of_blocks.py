@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from tidemill.decide.purchasing.coverage import first_gap, held_for, missing_gpus
-from tidemill.decide.purchasing.planner.demand import calendar_demand
+from tidemill.decide.read_models import calendar_demand, first_gap, held_for, missing_gpus
 from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import SECURED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, LEGAL_DURATIONS

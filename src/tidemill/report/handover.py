@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.decide.context import DecisionContext
-from tidemill.decide.deadlines import deadline_of
-from tidemill.decide.handover.forecast import ServiceForecast, forecast
-from tidemill.decide.handover.mitigations import mitigations
-from tidemill.decide.handover.warnings import pins_that_must_move
-from tidemill.decide.service_moves import at_once
+from tidemill.decide.read_models import (
+    DecisionContext,
+    ServiceForecast,
+    at_once,
+    deadline_of,
+    forecast,
+    mitigations,
+    pins_that_must_move,
+)
 from tidemill.model.pods import Method
 from tidemill.model.world import World
 from tidemill.report.rows import plain

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from tidemill.decide.deadlines import deadline_of
+from tidemill.decide.read_models import deadline_of
 from tidemill.engine.ownership import with_true_owners
 from tidemill.model.capacity import OVER_STATES, SECURED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import (

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemill.decide.deadlines import kill_at
+from tidemill.decide.read_models import kill_at
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.ec2_facts import KARPENTER_DRAINS_BEFORE_END
 from tidemill.model.nodes import InstanceState

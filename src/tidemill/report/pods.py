@@ -10,8 +10,7 @@ from functools import lru_cache
 from tidemill.catalog import InstanceType
 from tidemill.catalog.fitting import cheapest, fitting
 from tidemill.catalog.sizing import USUAL_DAEMONS
-from tidemill.decide.pool_templates import PoolTemplate, templates
-from tidemill.decide.scheduler_rules import admits
+from tidemill.decide.read_models import PoolTemplate, admits, templates
 from tidemill.model.capacity import PREPAID, Source, SourceKind
 from tidemill.model.nodes import Instance
 from tidemill.model.plan import Action, Plan

@@ -6,22 +6,22 @@ Asks what is for sale and buys nothing. Plans with windows are planned too, as i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.decide.purchasing.coverage import missing_gpus
-from tidemill.decide.purchasing.learned_demand import learned_gpus
-from tidemill.decide.purchasing.offer_queries import MAX_SEARCHES, offer_queries
-from tidemill.decide.purchasing.planner import plan as cheapest_cover
-from tidemill.decide.purchasing.planner import price_cover
-from tidemill.decide.purchasing.planner.demand import calendar_demand, plans_with_calendar, window_demand
-from tidemill.decide.purchasing.planner.inputs import CombinedCalendar, PoolDemand
-from tidemill.decide.purchasing.planner.result import Cover, HandOver, OnDemand, PurchasePlan, Uncovered
-from tidemill.decide.purchasing.replan_schedule import PlanningRound, held_and_expected, planning_round
-from tidemill.engine.planner_runner import planner_inputs
-from tidemill.model.errors import NotAllowed, Refused, SpecError
+from tidemill.decide.read_models import (
+    Cover,
+    HandOver,
+    OnDemand,
+    PlanningRound,
+    PurchasePlan,
+    Uncovered,
+    outlook_question,
+    plan_outlook,
+)
+from tidemill.model.errors import NotAllowed, Refused
 from tidemill.model.offers import ExtensionQuery, ExtensionSearch, OfferQuery, OfferSearch
 from tidemill.model.world import World
 from tidemill.ports import Cloud
@@ -102,56 +102,10 @@ def outlook(
     spec: Spec, world: World, cloud: Cloud, progress: Callable[[float], None] | None = None
 ) -> PurchaseOutlook:
     """Raises SpecError where there is no plan, or no solver."""
-    learned = learned_gpus(spec, world)
-    demand = {
-        plan.name: calendar_demand(spec, plan.name, learned.get(plan.name, 0))
-        for plan in plans_with_calendar(spec)
-    }
-    windows = {name: window_demand(spec, plan) for name, plan in spec.plans.items() if plan.spec.demand}
-    if not demand and not windows:
-        raise SpecError("there is no CapacityPlan in the documents, so there is nothing to plan")
-    wanted = _with_windows(spec, world, windows, planning_round(spec, world, learned))
-    world = _asked(world, wanted, cloud, progress)
-    question = planner_inputs(spec, world, wanted, _by_pool(demand | windows), _until(world, spec))
-    found, nothing = cheapest_cover(*question), price_cover(frozenset(), *question)
-    assert nothing is not None
-    return _told(spec, found, nothing, tuple(demand | windows), len(wanted.offers) + len(wanted.extensions))
-
-
-def _until(world: World, spec: Spec) -> datetime:
-    """As far as the calendars look, or as the windows last: what outlasts the horizon is charged in full."""
-    horizons = [
-        world.now + plan.spec.calendar.horizon for plan in plans_with_calendar(spec) if plan.spec.calendar
-    ]
-    ends = [window.end for plan in spec.plans.values() for window in plan.spec.demand]
-    return max([*horizons, *ends, world.now + _HOUR])
-
-
-def _by_pool(demand: Mapping[str, PoolDemand]) -> dict[str, PoolDemand]:
-    """Several plans with windows for one pool are one demand."""
-    found: dict[str, tuple[str, PoolDemand]] = {}
-    for name, one in demand.items():
-        if one.pool in found:
-            first, other = found[one.pool]
-            types = tuple(dict.fromkeys((*other.types, *one.types)))
-            both = CombinedCalendar((other.calendar, one.calendar))
-            found[one.pool] = first, replace(other, calendar=both, types=types)
-        else:
-            found[one.pool] = name, one
-    return dict(found.values())
-
-
-def _with_windows(
-    spec: Spec, world: World, windows: Mapping[str, PoolDemand], wanted: PlanningRound
-) -> PlanningRound:
-    offers = list(wanted.offers)
-    held = held_and_expected(spec, world.reservations, world.purchases, world.now)
-    for demand in windows.values():
-        ends = [window.end for plan in spec.plans.values() for window in plan.spec.demand]
-        if max(ends) > world.now:
-            short = missing_gpus(spec, demand, held, world.now, max(ends))
-            offers += offer_queries(spec, demand, short, world.now)
-    return replace(wanted, offers=tuple(dict.fromkeys(offers))[:MAX_SEARCHES])
+    question = outlook_question(spec, world)
+    world = _asked(world, question.round, cloud, progress)
+    found, nothing = plan_outlook(spec, world, question)
+    return _told(spec, found, nothing, question.plans, question.searches)
 
 
 def _asked(

@@ -7,11 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from tidemill.catalog.price_comparison import on_demand_usd
-from tidemill.decide.context import DecisionContext, NodeView
-from tidemill.decide.deadlines import SHORTEST_LEAD, kill_at, pod_lead
-from tidemill.decide.overflow import hourly_rate
-from tidemill.decide.phases import Phase
-from tidemill.decide.service_moves import at_once, in_effect, services_lead
+from tidemill.decide.read_models import (
+    SHORTEST_LEAD,
+    DecisionContext,
+    NodeView,
+    Phase,
+    at_once,
+    hourly_rate,
+    in_effect,
+    kill_at,
+    pod_lead,
+    services_lead,
+)
 from tidemill.model.capacity import DELIVERED_STATES, Reservation, SourceKind
 from tidemill.model.plan import Plan
 from tidemill.model.pods import Method, Pod

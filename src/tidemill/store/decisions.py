@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from tidemill.decide.purchasing.approval import not_granted
+from tidemill.decide.read_models import not_granted
 from tidemill.model.errors import Refused
 from tidemill.model.purchases import NOT_SUBMITTED, PurchaseIntent, PurchaseState, Spending, Verdict
 from tidemill.ports import Ledger

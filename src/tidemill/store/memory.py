@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.purchasing.approval import over_month
+from tidemill.decide.read_models import over_month
 from tidemill.model.capacity import SourceKind
 from tidemill.model.errors import Refused
 from tidemill.model.purchases import (

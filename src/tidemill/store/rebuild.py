@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.purchasing.purchase_intents import intent_id, window_name
+from tidemill.decide.read_models import intent_id, window_name
 from tidemill.model.capacity import NEVER_CAME_STATES, Reservation
 from tidemill.model.offers import Extension, ExtensionState, Offer
 from tidemill.model.planner_result import PlannedPurchase

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from tidemill.decide.deadlines import deadline_of
+from tidemill.decide.read_models import deadline_of
 from tidemill.model.errors import Gone, SpecError, TidemillError
 from tidemill.model.plan import Warning
 from tidemill.model.warning_reasons import ProvisionerMessage

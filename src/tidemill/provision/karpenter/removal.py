@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tidemill.decide.deadlines import deadline_of
+from tidemill.decide.read_models import deadline_of
 from tidemill.model.capacity import OVER_STATES, SECURED_STATES, Reservation, SourceKind
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
 from tidemill.model.world import World

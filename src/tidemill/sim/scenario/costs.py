@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from tidemill.catalog import InstanceType
-from tidemill.decide.pool_templates import templates
+from tidemill.decide.read_models import templates
 from tidemill.model.capacity import DELIVERED_STATES, UNPAID_STATES, Reservation, SourceKind
 from tidemill.report.costs import Costs, Paid, Use, costs
 from tidemill.sim.cloud.instances import InstanceHistory

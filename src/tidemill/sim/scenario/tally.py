@@ -8,7 +8,7 @@ from typing import Literal
 
 from tidemill import __version__
 from tidemill.catalog.price_comparison import on_demand_usd
-from tidemill.decide.deadlines import deadline_of, kill_at
+from tidemill.decide.read_models import deadline_of, kill_at
 from tidemill.model.capacity import DELIVERED_STATES, UNPAID_STATES, Reservation, SourceKind
 from tidemill.model.errors import InvariantViolated
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
