@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.aws.wired import Wired
-from tests.cli.purchaser import Office, Said, pool
+from tests.cli.purchaser import CommandResult, Purchaser, pool
 from tests.sim.account import P5, ZONES
 from tidemill.aws.errors import CallKind
 from tidemill.aws.session import Aws
@@ -21,7 +21,7 @@ AUTO = {"autoMaxFeeUsd": 40_000}
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "real-account.md"
 
 
-class AwsOffice(Office):
+class AwsOffice(Purchaser):
     """The same office, and the account its credentials reach."""
 
     def environment(self, who: str = "you") -> dict[str, str]:
@@ -35,7 +35,7 @@ def office(tmp_path: Path, wired: Wired) -> AwsOffice:
     return made
 
 
-def untouched(wired: Wired, office: Office) -> bool:
+def untouched(wired: Wired, office: Purchaser) -> bool:
     return not wired.account.cloud.purchases and not Path(office.folder / "ledger.db").exists()
 
 
@@ -147,7 +147,7 @@ def test_the_guides_commands_do_what_the_guide_says(
 # --- AWS does not let us ------------------------------------------------------------------------------
 
 
-def refused(told: Said, *words: str) -> None:
+def refused(told: CommandResult, *words: str) -> None:
     assert told.code == 3, (told.code, told.out, told.err)
     last = told.err.strip().splitlines()[-1]
     assert last.startswith("error: ")

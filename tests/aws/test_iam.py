@@ -12,7 +12,7 @@ import pytest
 
 import tidemill.aws
 from tests.aws.wired import Wired
-from tests.cli.purchaser import Office
+from tests.cli.purchaser import Purchaser
 from tests.sim.account import ON_DEMAND, SPOT, tags
 from tidemill.aws.iam import PERMISSIONS, Guard, PolicyScope, Role, calls, policy, policy_with, scp
 from tidemill.cli import main
@@ -171,7 +171,7 @@ def test_every_guard_is_used_and_every_action_has_a_policy():
 
 
 def test_the_command_prints_the_policy_of_the_documents(tmp_path: Path):
-    office = Office(tmp_path)
+    office = Purchaser(tmp_path)
     office.write(accountId="123456789012", nodeRole="mill-node")
     told = office("iam", "provisioner", "-f", str(office.documents))
     assert told.code == 0, told.err

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.aws.troubled import Troubled
-from tests.cli.purchaser import P5, Office, pool
+from tests.cli.purchaser import P5, Purchaser, pool
 from tests.sim.account import GB200, ZONES
 from tests.wire.server_builder import SimulatedAws
 from tidemill.aws.account_survey import ReadOnlyAws
@@ -197,7 +197,7 @@ def test_the_terminal_shows_all_of_it_and_says_what_it_did_not_look_at(there: Tr
 def test_with_documents_it_says_what_tidemill_would_own_and_could_take_in(
     there: Troubled, capsys, tmp_path: Path
 ):
-    office = Office(tmp_path)
+    office = Purchaser(tmp_path)
     office.write(pool("train", P5), pool("ultra", GB200))
     found = inspected(capsys, str(office.documents))
     assert found["deployment"] == "mill"
@@ -213,14 +213,14 @@ def test_with_documents_it_says_what_tidemill_would_own_and_could_take_in(
 
 
 def test_traps_in_the_documents_are_told_too(there: Troubled, capsys, tmp_path: Path):
-    office = Office(tmp_path)
+    office = Purchaser(tmp_path)
     office.write(pool("train", P5, limits={}))
     problems = inspected(capsys, "-f", str(office.documents))["problems"]
     assert any(one["code"] == "TR-9" and one["line"] for one in problems), problems
 
 
 def test_documents_of_another_region_or_account_are_a_mistake(there: Troubled, capsys, tmp_path: Path):
-    office = Office(tmp_path)
+    office = Purchaser(tmp_path)
     office.write()
     assert main(["inspect", str(office.documents), "--region", "eu-west-1"]) == 2
     assert "the Platform is in us-east-1" in capsys.readouterr().err

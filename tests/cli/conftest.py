@@ -1,4 +1,4 @@
-"""An office for the verbs of buying: documents, a simulated account and a ledger in a folder of its own."""
+"""A purchaser: documents, a simulated account and a ledger in a temporary folder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.purchaser import Office
+from tests.cli.purchaser import Purchaser
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Office:
-    return Office(tmp_path)
+def purchaser(tmp_path: Path) -> Purchaser:
+    return Purchaser(tmp_path)

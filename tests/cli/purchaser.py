@@ -1,4 +1,4 @@
-"""The command line at a simulated account: documents in a folder, time that moves by command, and who is calling."""
+"""Run commands against a simulated account: documents in a folder, a clock that the test advances, a caller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ P5 = "p5.48xlarge"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandResult:
     code: int
     out: str
     err: str
@@ -39,8 +39,8 @@ def pool(name: str, *types: str, **spec: Any) -> dict[str, Any]:
     return {"kind": "ComputePool", "metadata": {"name": name}, "spec": inside}
 
 
-class Office:
-    """One folder. `tidemill("offers", …)` runs a command there, by default as `you`."""
+class Purchaser:
+    """`purchaser("offers", …)` runs a command on the account in one folder, by default as the user `you`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,48 +73,48 @@ class Office:
         documents = [{"kind": "Platform", "metadata": {"name": "mill"}, "spec": spec}, node_class, *pools]
         (self.documents / "all.yaml").write_text(yaml.safe_dump_all(documents))
 
-    def open(self, *, market: str = "plenty", seed: int = 1, **written: Any) -> Office:
-        """With documents and an account whose time stands still at START."""
+    def open(self, *, market: str = "plenty", seed: int = 1, **written: Any) -> Purchaser:
+        """Write the documents and create an account whose clock stands still at START."""
         self.write(**written)
-        told = self("sim", "new", str(self.sim), "--at", START, "--market", market, "--seed", str(seed))
-        assert told.code == 0, told.err
+        result = self("sim", "new", str(self.sim), "--at", START, "--market", market, "--seed", str(seed))
+        assert result.code == 0, result.err
         return self
 
-    def __call__(self, *arguments: str, who: str = "you", answer: str = "") -> Said:
+    def __call__(self, *arguments: str, who: str = "you", answer: str = "") -> CommandResult:
         out, err = io.StringIO(), io.StringIO()
         with _set(self.environment(who)), _typed(answer), redirect_stdout(out), redirect_stderr(err):
             code = main([str(one) for one in arguments])
-        return Said(code, out.getvalue(), err.getvalue())
+        return CommandResult(code, out.getvalue(), err.getvalue())
 
-    # --- what most tests begin with -------------------------------------------------------------
+    # --- how most tests start -------------------------------------------------------------
 
-    def wait(self, time: str) -> None:
+    def advance(self, time: str) -> None:
         assert self("sim", "advance", time).code == 0
 
     def offer(self, *wish: str) -> dict[str, Any]:
-        """The first of what `tidemill offers` finds."""
+        """The first offer of `tidemill offers`."""
         asked = wish or (P5, "--count", "2", "--duration", "7d", "--from", "2026-11-18", "--to", "2026-11-25")
         found: dict[str, Any] = self("offers", *asked, "--json").json["offers"][0]
         return found
 
     def proposed(self, *wish: str) -> str:
-        """The id of an intent that waits."""
-        told = self("buy", self.offer(*wish)["id"], "--yes", "--json")
-        assert told.code == 0, told.err
-        return str(told.json["intent"]["id"])
+        """The id of an intent that waits for approval."""
+        result = self("buy", self.offer(*wish)["id"], "--yes", "--json")
+        assert result.code == 0, result.err
+        return str(result.json["intent"]["id"])
 
     def approved(self, *wish: str) -> str:
         intent = self.proposed(*wish)
-        told = self("approve", intent, "--yes", who="ana")
-        assert told.code == 0, told.err
+        result = self("approve", intent, "--yes", who="ana")
+        assert result.code == 0, result.err
         return intent
 
     def bought(self, *wish: str) -> str:
         """The id of a block that is paid for."""
-        told = self("buy", self.approved(*wish), "--yes", "--json")
-        assert told.code == 0, told.err
-        self.wait("10m")
-        return str(told.json["reservation_ids"][0])
+        result = self("buy", self.approved(*wish), "--yes", "--json")
+        assert result.code == 0, result.err
+        self.advance("10m")
+        return str(result.json["reservation_ids"][0])
 
     def purchases(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self("ledger", "--json").json["purchases"]
@@ -129,7 +129,7 @@ class Office:
         return found
 
     def calls(self, name: str) -> int:
-        """How often the account was changed by such a call."""
+        """How many such calls changed the account."""
         return sum(one["call"] == name for one in self("sim", "show", "--json").json["calls"])
 
 

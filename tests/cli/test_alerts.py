@@ -91,7 +91,7 @@ def address(url: str, opened: Opener, clock: Hands) -> str:
 
 
 @pytest.mark.requirement("NT-1")
-def test_lists_what_was_raised_sent_resolved_and_failed(address: str, capsys: Captured):
+def test_list_shows_raised_sent_resolved_and_failed_alerts(address: str, capsys: Captured):
     assert main(["alerts", address]) == 0
     shown = capsys.readouterr().out
     assert "error     offer-gone         EC2 offers nothing inside an approved envelope" in shown
@@ -103,7 +103,7 @@ def test_lists_what_was_raised_sent_resolved_and_failed(address: str, capsys: Ca
     assert "last heartbeat of the engine: 2026-11-16 12:00:00" in shown
 
 
-def test_only_what_is_open(address: str, capsys: Captured):
+def test_open_lists_only_unresolved_alerts(address: str, capsys: Captured):
     assert main(["alerts", address, "--open"]) == 0
     shown = capsys.readouterr().out
     assert "Another" in shown
@@ -124,7 +124,7 @@ def test_json_has_every_delivery(address: str, capsys: Captured, monkeypatch: py
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_target_is_tested_and_its_answer_shown(document: str, receiver: Receiver, capsys: Captured):
+def test_testing_a_target_prints_its_answer(document: str, receiver: Receiver, capsys: Captured):
     receiver.says = b"thank you"
     assert main(["alerts", "test", "ops", document]) == 0
     assert capsys.readouterr().out == "ops accepted it: 200 thank you\n"
@@ -132,20 +132,20 @@ def test_a_target_is_tested_and_its_answer_shown(document: str, receiver: Receiv
     assert (body["kind"], body["event"], body["severity"]) == ("test", "raised", "info")
 
 
-def test_a_test_of_pagerduty_leaves_no_incident_open(document: str, receiver: Receiver):
+def test_testing_pagerduty_leaves_no_incident_open(document: str, receiver: Receiver):
     assert main(["alerts", "test", "pager", document]) == 0
     assert [one["event_action"] for one in receiver.bodies()] == ["trigger", "resolve"]
     assert len({one["dedup_key"] for one in receiver.bodies()}) == 1
 
 
 @pytest.mark.requirement("NT-1")
-def test_a_target_that_refuses_is_said_so(document: str, receiver: Receiver, capsys: Captured):
+def test_testing_a_target_that_refuses_exits_1(document: str, receiver: Receiver, capsys: Captured):
     receiver.answers, receiver.says = [(403, {})], b"who are you"
     assert main(["alerts", "test", "ops", document]) == 1
     assert "ops did not accept it, an alert would not be retried: 403 who are you" in capsys.readouterr().err
 
 
-def test_a_target_that_is_not_there_is_the_users_mistake(document: str, capsys: Captured):
+def test_an_unknown_target_exits_2(document: str, capsys: Captured):
     assert main(["alerts", "test", "nobody", document]) == 2
     assert "there is no target 'nobody'; there are: ops, pager" in capsys.readouterr().err
 
@@ -155,7 +155,7 @@ def test_a_target_that_is_not_there_is_the_users_mistake(document: str, capsys: 
 
 @pytest.mark.requirement("CB-16")
 @pytest.mark.requirement("NT-1")
-def test_a_silent_engine_is_told_once_and_the_exit_code_says_it(
+def test_a_silent_engine_is_alerted_once_and_exits_1(
     document: str, url: str, opened: Opener, receiver: Receiver, capsys: Captured
 ):
     opened(url, owner=OURS).alerts.beat(WallClock().now() - timedelta(hours=2))
@@ -167,7 +167,7 @@ def test_a_silent_engine_is_told_once_and_the_exit_code_says_it(
 
 
 @pytest.mark.requirement("CB-16")
-def test_an_engine_that_is_there_ends_the_alert(
+def test_a_new_heartbeat_resolves_the_alert(
     document: str, url: str, opened: Opener, receiver: Receiver, capsys: Captured
 ):
     book = opened(url, owner=OURS).alerts
@@ -179,7 +179,7 @@ def test_an_engine_that_is_there_ends_the_alert(
     assert [one["event"] for one in receiver.bodies() if "event" in one] == ["raised", "resolved"]
 
 
-def test_an_engine_never_heard_of_is_no_success(
+def test_a_ledger_without_a_heartbeat_exits_1(
     document: str, url: str, opened: Opener, receiver: Receiver, capsys: Captured
 ):
     opened(url, owner=OURS)
@@ -188,9 +188,7 @@ def test_an_engine_never_heard_of_is_no_success(
     assert receiver.got == []
 
 
-def test_a_ledger_that_is_not_there_is_a_mistake_and_is_not_made(
-    document: str, tmp_path: Path, capsys: Captured
-):
+def test_a_missing_ledger_exits_2_and_is_not_created(document: str, tmp_path: Path, capsys: Captured):
     """Made, it would be an empty one, in which the engine is never silent for too long."""
     mistyped = tmp_path / "legder.db"
     assert main(["watchdog", document, "--ledger", f"sqlite:///{mistyped}"]) == 2
@@ -198,7 +196,7 @@ def test_a_ledger_that_is_not_there_is_a_mistake_and_is_not_made(
     assert not mistyped.exists()
 
 
-def test_it_goes_on_until_it_is_stopped(document: str, url: str, opened: Opener):
+def test_watchdog_with_every_runs_until_sigterm(document: str, url: str, opened: Opener):
     opened(url, owner=OURS).alerts.beat(WallClock().now())
     command = [sys.executable, "-m", "tidemill", "watchdog", document, "--ledger", url, "--every", "1s"]
     running = subprocess.Popen(
@@ -211,7 +209,7 @@ def test_it_goes_on_until_it_is_stopped(document: str, url: str, opened: Opener)
     running.stdout.close()
 
 
-def test_two_senders_on_one_ledger_send_a_word_once(
+def test_two_senders_on_one_ledger_send_an_alert_once(
     document: str, url: str, opened: Opener, receiver: Receiver
 ):
     platform = load_spec([document])[0].platform
@@ -238,14 +236,14 @@ def test_the_platform_in_the_guide_is_valid(tmp_path: Path):
     assert main(["validate", str(tmp_path / "platform.yaml")]) == 0
 
 
-def test_the_guide_names_every_kind_there_is():
+def test_the_guide_lists_every_alert_kind():
     listed = re.findall(
         r"^\| `([a-z-]+)` \| (?:info|warning|error|critical)", GUIDE.read_text(), re.MULTILINE
     )
     assert set(listed) == {kind.value for kind in AlertKind} - {"test"}
 
 
-def test_a_signature_is_checked_as_the_guide_says(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+def test_the_signature_check_of_the_guide_works(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOOK", "s3cret")
     target = Notification.model_validate(
         {"name": "ops", "type": "webhook", "url": receiver.url, "secretFrom": {"env": "HOOK"}}

@@ -17,7 +17,7 @@ def test_lists_every_type_with_the_date_of_its_prices(capsys):
     assert all(price_list.as_of in shown for price_list in load().price_lists)
 
 
-def test_a_pipe_cuts_no_column(capsys):
+def test_a_pipe_gets_full_columns(capsys):
     main(["catalog", "--type", "p6-b300.48xlarge"])
     row = next(line for line in capsys.readouterr().out.splitlines() if "p6-b300" in line)
     assert "112.320" in row
@@ -25,13 +25,13 @@ def test_a_pipe_cuts_no_column(capsys):
     assert "180 CPU / 3404 GiB" in row
 
 
-def test_a_family_is_that_family_alone(capsys):
+def test_family_shows_only_that_family(capsys):
     assert main(["catalog", "--family", "p5", "--json"]) == 0
     types = json.loads(capsys.readouterr().out)["types"]
     assert [t["name"] for t in types] == ["p5.4xlarge", "p5.48xlarge"]
 
 
-def test_json_carries_sizes_prices_and_dates(capsys):
+def test_json_has_sizes_prices_and_dates(capsys):
     assert main(["catalog", "--type", "p5.48xlarge", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     (p5,) = document["types"]
@@ -41,17 +41,17 @@ def test_json_carries_sizes_prices_and_dates(capsys):
     assert p5["whole_node_request"] == {"cpu": 180_000, "memory": 1700 * 2**30, "nvidia.com/gpu": 8}
 
 
-def test_an_unknown_family_is_answered_with_the_nearest(capsys):
+def test_an_unknown_family_gives_the_nearest_name(capsys):
     assert main(["catalog", "--family", "g66"]) == 2
     assert capsys.readouterr().err == "error: unknown family 'g66'; did you mean 'g6'?\n"
 
 
-def test_an_unknown_type_is_answered_with_the_nearest(capsys):
+def test_an_unknown_type_gives_the_nearest_name(capsys):
     assert main(["catalog", "--type", "p5.48xlrage"]) == 2
     assert "did you mean 'p5.48xlarge'?" in capsys.readouterr().err
 
 
-def test_a_type_outside_the_family_gives_nothing_to_show(capsys):
+def test_a_type_outside_the_family_exits_2(capsys):
     assert main(["catalog", "--family", "g6", "--type", "p5.48xlarge"]) == 2
     assert "p5.48xlarge is not of family g6" in capsys.readouterr().err
 
@@ -66,7 +66,7 @@ def fits(capsys, *arguments, code=0):
 
 
 @pytest.mark.requirement("PE-16")
-def test_suggests_the_cheapest_type_that_holds_the_pod(capsys):
+def test_fits_suggests_the_cheapest_type(capsys):
     shown = fits(capsys, "gpu=1,cpu=4,memory=24Gi")
     marked = [line for line in shown.splitlines() if line.startswith("→")]
     assert marked[0].split()[1:7] == ["g6.2xlarge", "1", "x", "L4", "0.978", "1"]
@@ -75,13 +75,13 @@ def test_suggests_the_cheapest_type_that_holds_the_pod(capsys):
 
 
 @pytest.mark.requirement("PE-16")
-def test_says_when_many_such_pods_are_cheaper_elsewhere(capsys):
+def test_fits_names_the_cheaper_type_for_many_pods(capsys):
     shown = fits(capsys, "gpu=1,cpu=2,memory=70Gi")
     assert "For 4 such pods g6.24xlarge is cheaper: $1.669 per pod and hour on a full node." in shown
 
 
 @pytest.mark.requirement("PE-16")
-def test_fits_as_json_says_how_many_at_what_price_and_what_is_stranded(capsys):
+def test_fits_as_json_has_pods_price_and_unused_gpus(capsys):
     seen = json.loads(fits(capsys, "gpu=3,cpu=60", "--family", "g6", "--json"))
     assert seen["suggestion"] == "g6.24xlarge"
     assert seen["request"] == {"cpu": 60_000, "nvidia.com/gpu": 3}
@@ -93,7 +93,7 @@ def test_fits_as_json_says_how_many_at_what_price_and_what_is_stranded(capsys):
     assert second["usd_h_per_pod"] == pytest.approx(second["on_demand_usd_h"] / 2)
 
 
-def test_fits_understands_kubernetes_own_names(capsys):
+def test_fits_accepts_kubernetes_resource_names(capsys):
     short, long = "neuron=16,efa=8", "aws.amazon.com/neuron=16, vpc.amazonaws.com/efa=8"
     assert fits(capsys, short, "--json") == fits(capsys, long, "--json")
 
@@ -105,14 +105,14 @@ def test_fits_understands_kubernetes_own_names(capsys):
         ("gpu=1,neuron=1", "for each resource some type has enough, but no type has enough of all."),
     ],
 )
-def test_a_pod_nothing_holds_is_answered_with_what_it_asks_too_much_of(capsys, written, says):
+def test_fits_names_the_request_that_is_too_large(capsys, written, says):
     assert says in fits(capsys, written)
     seen = json.loads(fits(capsys, written, "--json"))
     assert (seen["fits"], seen["suggestion"]) == ([], None)
     assert says.rstrip(".") in seen["reason"]
 
 
-def test_nothing_is_suggested_where_no_price_is_known(capsys):
+def test_fits_suggests_nothing_without_a_known_price(capsys):
     shown = fits(capsys, "gpu=4", "--family", "p6e-gb200")
     assert "No on-demand price is known for these types" in shown
     assert "→" not in shown
@@ -131,5 +131,5 @@ def test_nothing_is_suggested_where_no_price_is_known(capsys):
         ("gpu=0", "the pod requests nothing"),
     ],
 )
-def test_requests_that_cannot_be_read_are_answered_with_how_to_write_them(capsys, written, says):
+def test_wrong_requests_exit_2_and_show_how_to_write_them(capsys, written, says):
     assert says in fits(capsys, written, code=2)

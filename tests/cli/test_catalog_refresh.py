@@ -52,7 +52,7 @@ def changed(cache: Path, **types: int) -> None:
     cache.write_text(json.dumps(data))
 
 
-def test_it_keeps_what_aws_tells_says_what_it_kept_and_only_reads(
+def test_refresh_stores_the_answer_reports_it_and_only_reads(
     wired: Wired, cache: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ):
     called: list[str] = []
@@ -77,7 +77,7 @@ def test_it_keeps_what_aws_tells_says_what_it_kept_and_only_reads(
     assert set(called) == {"DescribeInstanceTypes", "GetProducts"}
 
 
-def test_where_the_price_list_may_not_be_read_prices_stay_and_it_says_why(wired: Wired, cache: Path, capsys):
+def test_without_the_price_list_shipped_prices_stay_with_the_reason(wired: Wired, cache: Path, capsys):
     wired.fault(
         "error", action="GetProducts", code="AccessDeniedException", status=403, message="no", times=9
     )
@@ -88,7 +88,7 @@ def test_where_the_price_list_may_not_be_read_prices_stay_and_it_says_why(wired:
     assert read(cache.read_bytes(), "us-east-1").on_demand is None
 
 
-def test_where_types_may_not_be_read_nothing_is_kept(wired: Wired, cache: Path, capsys):
+def test_without_permission_for_types_nothing_is_stored(wired: Wired, cache: Path, capsys):
     wired.fault(
         "error", action="DescribeInstanceTypes", code="UnauthorizedOperation", status=403, message="no", times=9
     )  # fmt: skip
@@ -97,7 +97,9 @@ def test_where_types_may_not_be_read_nothing_is_kept(wired: Wired, cache: Path, 
     assert not cache.exists()
 
 
-def test_the_region_is_the_usual_one_or_asked_for(cache: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_the_region_comes_from_the_environment_or_is_required(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
     monkeypatch.setenv("AWS_CONFIG_FILE", str(cache.parent / "none"))
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     assert main(["catalog", "refresh"]) == 2
@@ -106,7 +108,7 @@ def test_the_region_is_the_usual_one_or_asked_for(cache: Path, monkeypatch: pyte
     assert "nobody" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(cache: Path):
+def test_a_cache_folder_that_cannot_be_written_exits_2(cache: Path):
     cache.parent.write_text("in the way")
     with pytest.raises(SpecError, match=f"cannot write {cache}"):
         region_catalog.save(refreshed())
@@ -121,7 +123,7 @@ def kept(cache: Path) -> Path:
     return cache
 
 
-def test_the_catalog_shows_it_with_its_date_and_source(kept: Path, capsys):
+def test_catalog_region_shows_date_and_source(kept: Path, capsys):
     changed(kept, p5_48xlarge=30)
     assert main(["catalog", "--region", "us-east-1", "--type", "p5.48xlarge"]) == 0
     shown = capsys.readouterr().out
@@ -132,9 +134,7 @@ def test_the_catalog_shows_it_with_its_date_and_source(kept: Path, capsys):
     assert "refreshed for us-east-1; show it with --region" in capsys.readouterr().out
 
 
-def test_documents_are_read_against_it_where_the_platform_is_in_its_region(
-    kept: Path, capsys, tmp_path: Path
-):
+def test_documents_use_the_refreshed_catalog_of_their_region(kept: Path, capsys, tmp_path: Path):
     documents = tmp_path / "mill.yaml"
     text = """
 apiVersion: tidemill.dev/v1alpha1
@@ -159,7 +159,7 @@ spec: {nodeClassName: gpu, requirements: {instanceTypes: [g4dn.xlarge]}, limits:
     assert "g4dn.xlarge" in capsys.readouterr().out
 
 
-def test_it_is_left_aside_where_somebody_says_so(kept: Path, monkeypatch: pytest.MonkeyPatch):
+def test_catalog_shipped_ignores_refreshed_data(kept: Path, monkeypatch: pytest.MonkeyPatch):
     assert region_catalog.catalog_of("us-east-1") is not load()
     monkeypatch.setenv("TIDEMILL_CATALOG", "shipped")
     assert region_catalog.catalog_of("us-east-1") is load()
@@ -169,7 +169,7 @@ def test_the_same_catalog_is_the_same_object(kept: Path):
     assert region_catalog.catalog_of("us-east-1") is region_catalog.catalog_of("us-east-1")
 
 
-def test_an_older_one_is_as_good_as_none(kept: Path, capsys):
+def test_an_older_refreshed_catalog_is_ignored(kept: Path, capsys):
     old = read(kept.read_bytes(), "us-east-1").model_dump() | {"as_of": "2026-01-01"}
     kept.write_text(written(Refreshed.model_validate(old, strict=False)))
     assert region_catalog.catalog_of("us-east-1") is load()
@@ -180,7 +180,7 @@ def test_an_older_one_is_as_good_as_none(kept: Path, capsys):
     ("text", "why"),
     [("{", "it is not JSON"), ('{"version": 9}', "a newer Tidemill wrote it"), ("{}", "region: Field required")],
 )  # fmt: skip
-def test_a_broken_or_newer_one_is_named_once_and_what_ships_is_used(cache: Path, capsys, text: str, why: str):
+def test_a_broken_or_newer_file_is_named_once_and_ignored(cache: Path, capsys, text: str, why: str):
     cache.parent.mkdir()
     cache.write_text(text)
     assert region_catalog.catalog_of("us-east-1") is load()
@@ -191,5 +191,5 @@ def test_a_broken_or_newer_one_is_named_once_and_what_ships_is_used(cache: Path,
 
 
 @pytest.mark.parametrize("region", ["", "../../etc/passwd", "US", "a" * 99])
-def test_what_is_no_region_reads_no_file(cache: Path, region: str):
+def test_a_wrong_region_name_reads_no_file(cache: Path, region: str):
     assert region_catalog.catalog_of(region) is load()

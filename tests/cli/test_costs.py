@@ -34,7 +34,7 @@ def address(tmp_path: Path, opened: Opener) -> str:
     return url
 
 
-def test_shows_pools_with_their_idle_hours_and_teams(address: str, capsys: Captured):
+def test_costs_shows_pools_with_idle_hours_and_teams(address: str, capsys: Captured):
     assert main(["costs", address]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "pool p5 1,000 2,200 $6,400 $6,880 $480" in lines

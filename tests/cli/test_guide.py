@@ -45,7 +45,7 @@ def played(text: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.requirement("CB-3")
-def test_the_guide_to_buying_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_commands_of_the_guide_print_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "examples").mkdir()
     shutil.copy(ROOT / "examples" / "first-block.yaml", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)

@@ -24,7 +24,7 @@ def shown(*words: str) -> str:
 
 
 @pytest.mark.requirement("CB-9")
-def test_it_shows_method_overlap_and_steps_of_every_service() -> None:
+def test_dry_run_shows_method_overlap_and_steps_of_every_service() -> None:
     text = shown("block-a", "block-b")
     assert "Hand-over of block-a" in text
     assert "Deployment/chat in serving, pool serve: keeps its minimum" in text
@@ -33,7 +33,7 @@ def test_it_shows_method_overlap_and_steps_of_every_service() -> None:
     assert "lacks: maxUnavailable comes to 1: set it to 0" in text
 
 
-def test_the_same_as_json() -> None:
+def test_dry_run_as_json_has_the_same() -> None:
     body = json.loads(shown("block-a", "block-b", "--json"))
     services = {one["service"]: one for one in body["services"]}
     chat = services["Deployment/chat"]
@@ -44,7 +44,7 @@ def test_the_same_as_json() -> None:
     assert (careless["method"], careless["in_effect"]) == ("rollout", "evict")
 
 
-def test_without_a_successor_it_says_what_would_happen_and_what_would_help() -> None:
+def test_without_a_successor_it_shows_the_shortage_and_remedies() -> None:
     body = json.loads(shown("block-b", "--at", "3d", "--json"))
     (chat, *_) = body["services"]
     assert chat["short"]
@@ -56,7 +56,7 @@ def test_without_a_successor_it_says_what_would_happen_and_what_would_help() -> 
     assert any(way["usd"] for way in chat["ways"])
 
 
-def test_without_dry_run_it_says_that_the_engine_does_it_by_itself() -> None:
+def test_without_dry_run_it_says_that_the_engine_hands_over() -> None:
     result = run("block-a", "block-b")
     assert result.exit_code == 0
     assert "by itself" in result.output
@@ -71,11 +71,11 @@ def test_without_dry_run_it_says_that_the_engine_does_it_by_itself() -> None:
         (("block-a", "--dry-run", "-f", EXAMPLE, "--at", "99d"), "outside the scenario"),
     ],
 )
-def test_a_mistake_is_answered_with_what_to_do(words: tuple[str, ...], sentence: str) -> None:
+def test_wrong_input_exits_2_with_a_hint(words: tuple[str, ...], sentence: str) -> None:
     result = run(*words)
     assert result.exit_code == 2
     assert sentence in result.stderr
 
 
-def test_a_block_that_carries_no_service_has_nothing_to_hand_over() -> None:
+def test_a_block_without_services_has_nothing_to_hand_over() -> None:
     assert "No service runs on block-b now" in shown("block-b", "--at", "1h")

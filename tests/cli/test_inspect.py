@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.purchaser import P5, Office
+from tests.cli.purchaser import P5, Purchaser
 from tidemill.report import account_traps
 from tidemill.report.account_traps import Trap
 from tidemill.report.inspection import Claim, InspectedBlock, InspectedGroup, Inspection
@@ -20,34 +20,34 @@ WISH = (P5, "--count", "2", "--duration", "2d", "--from", "2026-11-18", "--to", 
 
 
 @pytest.mark.requirement("PE-22")
-def test_a_file_is_looked_at_with_and_without_documents_and_stays_as_it_was(office: Office):
-    office.open(mode="auto", approval={"autoMaxFeeUsd": 40_000})
-    bought = office("buy", office.offer(*WISH)["id"], "--yes")
+def test_inspect_reads_a_file_and_does_not_change_it(purchaser: Purchaser):
+    purchaser.open(mode="auto", approval={"autoMaxFeeUsd": 40_000})
+    bought = purchaser("buy", purchaser.offer(*WISH)["id"], "--yes")
     assert bought.code == 0, bought.err
-    office.wait("10m")  # EC2 lists a purchase late
-    before = office.sim.read_bytes()
-    told = office("inspect", "--json")
+    purchaser.advance("10m")  # EC2 lists a purchase late
+    before = purchaser.sim.read_bytes()
+    told = purchaser("inspect", "--json")
     assert told.code == 0, told.err
     assert "SIMULATED AWS in" in told.err
     (block,) = told.json["blocks"]
     assert (block["held"], block["type"]) == ("ours", P5)
     assert [one["would"] for one in told.json["claims"]] == ["own"]
     assert (block["state"], told.json["traps"]) == ("scheduled", [])
-    assert office.sim.read_bytes() == before
+    assert purchaser.sim.read_bytes() == before
 
 
-def test_an_account_without_anything_says_so(office: Office):
-    office.open()
-    told = office("inspect")
+def test_an_empty_account_is_reported(purchaser: Purchaser):
+    purchaser.open()
+    told = purchaser("inspect")
     assert told.code == 0
     assert "AWS shows no block and no on-demand reservation." in told.out
     assert "No trap found." in told.out
 
 
-def test_documents_of_another_region_than_the_file_are_a_mistake(office: Office):
-    office.open()
-    office.write(region="eu-west-1", subnets={"eu-west-1a": ["subnet-1"]})
-    told = office("inspect")
+def test_documents_of_another_region_exit_2(purchaser: Purchaser):
+    purchaser.open()
+    purchaser.write(region="eu-west-1", subnets={"eu-west-1a": ["subnet-1"]})
+    told = purchaser("inspect")
     assert told.code == 2
     assert "is an account in us-east-1, but the Platform is in eu-west-1" in told.err
 
@@ -55,7 +55,7 @@ def test_documents_of_another_region_than_the_file_are_a_mistake(office: Office)
 # --- the guide ----------------------------------------------------------------------------------------
 
 
-def test_the_guide_tells_every_trap_and_every_field():
+def test_the_guide_lists_every_trap_and_field():
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "inspect.md").read_text()
     codes = {
         call.args[0].value

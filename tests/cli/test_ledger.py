@@ -24,7 +24,7 @@ def address(tmp_path: Path, opened: Opener) -> str:
 
 
 @pytest.mark.requirement("CB-3")
-def test_shows_whose_it_is_what_was_decided_and_by_whom(address: str, capsys: pytest.CaptureFixture[str]):
+def test_show_prints_owner_decisions_and_people(address: str, capsys: pytest.CaptureFixture[str]):
     assert main(["ledger", address]) == 0
     shown = capsys.readouterr().out
     assert "Ledger of tidemill-test (123456789012, us-west-2, research)" in shown
@@ -34,14 +34,14 @@ def test_shows_whose_it_is_what_was_decided_and_by_whom(address: str, capsys: py
     assert "proposed -> approved" in shown
 
 
-def test_of_one_intent_the_whole_history(address: str, capsys: pytest.CaptureFixture[str]):
+def test_of_shows_the_history_of_one_intent(address: str, capsys: pytest.CaptureFixture[str]):
     assert main(["ledger", address, "--of", "tp-1"]) == 0
     shown = capsys.readouterr().out
     assert "tp-2" not in shown
     assert "proposed -> approved" in shown
 
 
-def test_of_one_it_does_not_know_it_says_so(address: str, capsys: pytest.CaptureFixture[str]):
+def test_of_an_unknown_id_says_so(address: str, capsys: pytest.CaptureFixture[str]):
     assert main(["ledger", address, "--of", "tp-9"]) == 0
     assert capsys.readouterr().out == "this ledger has no entry for tp-9\n"
 
@@ -58,7 +58,7 @@ def test_json_has_everything(address: str, capsys: pytest.CaptureFixture[str]):
     assert [line["subject"] for line in told["audit"]] == ["tidemill-test", "tp-1", "tp-1", "tp-2"]
 
 
-def test_the_address_may_be_in_the_environment(address: str, monkeypatch: pytest.MonkeyPatch):
+def test_the_address_may_come_from_the_environment(address: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TIDEMILL_LEDGER", address)
     assert main(["ledger"]) == 0
 
@@ -71,8 +71,6 @@ def test_the_address_may_be_in_the_environment(address: str, monkeypatch: pytest
         ("ledger.db", "is no address of a ledger"),
     ],
 )
-def test_an_address_where_there_is_none_is_the_users_mistake(
-    address: str, says: str, capsys: pytest.CaptureFixture[str]
-):
+def test_an_address_without_a_ledger_exits_2(address: str, says: str, capsys: pytest.CaptureFixture[str]):
     assert main(["ledger", address]) == 2
     assert says in capsys.readouterr().err

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.cli.purchaser import P5, Office, pool
+from tests.cli.purchaser import P5, Purchaser, pool
 from tidemill.model.errors import Retryable
 from tidemill.model.offers import Offer, OfferQuery
 from tidemill.sim.cloud.account import SimAccount
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.requirement("CB-1")
 WEEK = ("--from", "2026-11-18", "--to", "2026-11-25")
 
 
-def test_a_search_over_types_counts_lengths_and_zones_is_one_table_by_price(office: Office):
-    told = office.open()("offers", P5, "p4d.24xlarge", "--count", "1,2", "--duration", "1d,7d", *WEEK,
+def test_several_types_counts_durations_and_zones_give_one_table_by_price(purchaser: Purchaser):
+    result = purchaser.open()("offers", P5, "p4d.24xlarge", "--count", "1,2", "--duration", "1d,7d", *WEEK,
                          "--zone", "us-east-1a", "--zone", "us-east-1b", "--json")  # fmt: skip
-    assert (told.code, told.json["requests"]) == (0, 16)
-    assert set(told.json) == {
+    assert (result.code, result.json["requests"]) == (0, 16)
+    assert set(result.json) == {
         "at", "region", "requests", "interrupted", "failed", "refused", "offers", "alternatives", "tried",
     }  # fmt: skip
-    found = told.json["offers"]
+    found = result.json["offers"]
     prices = [one["usd_per_gpu_h"] for one in found]
     assert all(one <= following + 0.01 for one, following in pairwise(prices))  # to the cent, as it is shown
     kinds = {(one["type"], one["count"], one["asked_duration"], one["zone"]) for one in found}
@@ -35,18 +35,18 @@ def test_a_search_over_types_counts_lengths_and_zones_is_one_table_by_price(offi
     assert all("2026-11-18" <= one["start"][:10] <= "2026-11-25" for one in found)
 
 
-def test_people_see_the_fee_and_the_price_beside_on_demand(office: Office):
-    told = office.open()("offers", P5, "--count", "2", "--duration", "7d", *WEEK)
-    first = next(line for line in told.out.splitlines() if "cb-" in line)
+def test_the_table_shows_fee_and_price_compared_with_on_demand(purchaser: Purchaser):
+    result = purchaser.open()("offers", P5, "--count", "2", "--duration", "7d", *WEEK)
+    first = next(line for line in result.out.splitlines() if "cb-" in line)
     assert all(word in first for word in (P5, "us-east-1", "168", "$", "-3"))
-    assert "On-demand prices of 2026-" in told.out
-    assert "SIMULATED AWS" in told.err
-    assert "account 123456789012, user/you, us-east-1" in told.err
+    assert "On-demand prices of 2026-" in result.out
+    assert "SIMULATED AWS" in result.err
+    assert "account 123456789012, user/you, us-east-1" in result.err
 
 
 @pytest.mark.requirement("CB-15")
-def test_ultraservers_and_trainium_are_sold_too(office: Office):
-    found = office.open()("offers", "p6e-gb200.36xlarge", "trn2.48xlarge", "--count", "18", "--json").json[
+def test_ultraservers_and_trainium_are_sold_too(purchaser: Purchaser):
+    found = purchaser.open()("offers", "p6e-gb200.36xlarge", "trn2.48xlarge", "--count", "18", "--json").json[
         "offers"
     ]
     assert {(one["type"], one["ultraserver"]) for one in found} == {
@@ -55,16 +55,16 @@ def test_ultraservers_and_trainium_are_sold_too(office: Office):
     }
 
 
-def test_each_start_date_is_a_question_of_its_own(office: Office):
-    told = office.open()("offers", P5, "--start", "2026-11-20,2026-12-24", "--json")
-    assert told.json["requests"] == 2
-    assert {one["start"][:10] for one in told.json["offers"]} == {"2026-11-20", "2026-12-24"}
+def test_each_start_date_is_one_request(purchaser: Purchaser):
+    result = purchaser.open()("offers", P5, "--start", "2026-11-20,2026-12-24", "--json")
+    assert result.json["requests"] == 2
+    assert {one["start"][:10] for one in result.json["offers"]} == {"2026-11-20", "2026-12-24"}
 
 
-def test_a_pool_stands_for_its_types(office: Office):
-    office.write(pool("any", P5, "trn1.32xlarge", "g6.xlarge"))
-    assert office("sim", "new", str(office.sim), "--at", "2026-11-16T08:00:00Z").code == 0
-    found = office("offers", "--pool", "any", "--json").json["offers"]
+def test_pool_searches_the_types_of_the_pool(purchaser: Purchaser):
+    purchaser.write(pool("any", P5, "trn1.32xlarge", "g6.xlarge"))
+    assert purchaser("sim", "new", str(purchaser.sim), "--at", "2026-11-16T08:00:00Z").code == 0
+    found = purchaser("offers", "--pool", "any", "--json").json["offers"]
     assert {one["type"] for one in found} == {P5, "trn1.32xlarge"}
 
 
@@ -86,87 +86,89 @@ def test_a_pool_stands_for_its_types(office: Office):
         ((), "no type; name one"),
     ],
 )
-def test_what_ec2_never_sells_is_refused_before_it_is_asked(office: Office, asked, says):
-    told = office.open()("offers", *asked)
-    assert told.code == 2
-    assert says in told.err
+def test_what_ec2_never_sells_is_refused_without_a_request(purchaser: Purchaser, asked, says):
+    result = purchaser.open()("offers", *asked)
+    assert result.code == 2
+    assert says in result.err
 
 
 @pytest.mark.requirement("CB-2")
-def test_more_than_256_on_a_date_are_refused_with_the_date(office: Office):
-    office.open()
+def test_more_than_256_instances_on_a_date_are_refused_with_the_date(purchaser: Purchaser):
+    purchaser.open()
     for number in range(4):
-        bought = office("sim", "buy-elsewhere", P5, "--count", "64", "--zone", "us-east-1a", "--duration", "14d",
+        bought = purchaser("sim", "buy-elsewhere", P5, "--count", "64", "--zone", "us-east-1a", "--duration", "14d",
                         "--name", f"b{number}")  # fmt: skip
         assert bought.code == 0
-    told = office("offers", P5, "--count", "1", "--duration", "2d", "--start", "2026-11-20")
-    assert told.code == 1
+    result = purchaser("offers", P5, "--count", "1", "--duration", "2d", "--start", "2026-11-20")
+    assert result.code == 1
     assert (
         "256 instances in blocks on any one date, and 256 are held on 2026-11-20: 1 more are too many"
-        in told.err
+        in result.err
     )
-    assert office("offers", P5, "--count", "1", "--duration", "2d", "--start", "2026-12-04").code == 0
+    assert purchaser("offers", P5, "--count", "1", "--duration", "2d", "--start", "2026-12-04").code == 0
 
 
-def test_a_product_over_the_budget_of_requests_says_how_to_narrow_it(office: Office):
-    told = office.open()("offers", P5, "--count", "1,2,3,4", "--duration", "1d,2d,3d", "--max-requests", "10")
-    assert told.code == 2
-    assert "this search needs 12 requests (4 counts x 3 durations), more than --max-requests 10" in told.err
+def test_too_many_requests_are_refused_with_a_hint(purchaser: Purchaser):
+    result = purchaser.open()(
+        "offers", P5, "--count", "1,2,3,4", "--duration", "1d,2d,3d", "--max-requests", "10"
+    )
+    assert result.code == 2
+    assert "this search needs 12 requests (4 counts x 3 durations), more than --max-requests 10" in result.err
 
 
-def test_an_empty_answer_comes_with_the_nearest_that_is_sold(office: Office):
+def test_without_offers_the_nearest_alternatives_are_shown(purchaser: Purchaser):
     """In a scarce market no zone has 16 at once on that day; some other day, or fewer, can be had."""
-    office.open(market="scarce", seed=3)
-    told = office("offers", P5, "--count", "16", "--duration", "7d", "--start", "2026-11-20",
+    purchaser.open(market="scarce", seed=3)
+    result = purchaser("offers", P5, "--count", "16", "--duration", "7d", "--start", "2026-11-20",
                   "--zone", "us-east-1a", "--json")  # fmt: skip
-    assert told.code == 1
-    assert told.json["offers"] == []
-    assert told.json["tried"][:3] == ["8d instead of 7d", "6d instead of 7d", "in us-east-1b"]
-    changes = {one["change"] for one in told.json["alternatives"]}
+    assert result.code == 1
+    assert result.json["offers"] == []
+    assert result.json["tried"][:3] == ["8d instead of 7d", "6d instead of 7d", "in us-east-1b"]
+    changes = {one["change"] for one in result.json["alternatives"]}
     assert changes
-    assert changes <= set(told.json["tried"])
-    assert told.json["requests"] <= 60
-    shown = office(
+    assert changes <= set(result.json["tried"])
+    assert result.json["requests"] <= 60
+    shown = purchaser(
         "offers", P5, "--count", "16", "--duration", "7d", "--start", "2026-11-20", "--zone", "us-east-1a"
     )
     assert "EC2 sells no such block now" in shown.out
     assert "The nearest that EC2 sells:" in shown.out
 
 
-def test_alternatives_can_be_bought_by_their_id(office: Office):
-    office.open(market="scarce", seed=3)
-    near = office("offers", P5, "--count", "16", "--start", "2026-11-20", "--json").json["alternatives"]
-    assert office("buy", near[0]["id"], "--yes", "--json").json["state"] == "proposed"
+def test_alternatives_can_be_bought_by_their_id(purchaser: Purchaser):
+    purchaser.open(market="scarce", seed=3)
+    near = purchaser("offers", P5, "--count", "16", "--start", "2026-11-20", "--json").json["alternatives"]
+    assert purchaser("buy", near[0]["id"], "--yes", "--json").json["state"] == "proposed"
 
 
-def test_looking_for_alternatives_stays_inside_the_budget(office: Office):
-    told = office.open(market="none")("offers", P5, "--max-requests", "3", "--json")
-    assert (told.json["requests"], len(told.json["tried"])) == (3, 2)
-    told = office("offers", P5, "--max-requests", "1")
-    assert "raise --max-requests" in told.out
+def test_alternatives_stay_within_max_requests(purchaser: Purchaser):
+    result = purchaser.open(market="none")("offers", P5, "--max-requests", "3", "--json")
+    assert (result.json["requests"], len(result.json["tried"])) == (3, 2)
+    result = purchaser("offers", P5, "--max-requests", "1")
+    assert "raise --max-requests" in result.out
 
 
-def test_other_types_with_the_same_accelerator_are_among_them(office: Office):
-    tried = office.open(market="none")("offers", "p5e.48xlarge", "--count", "2", "--json").json["tried"]
+def test_alternatives_include_types_with_the_same_accelerator(purchaser: Purchaser):
+    tried = purchaser.open(market="none")("offers", "p5e.48xlarge", "--count", "2", "--json").json["tried"]
     assert "2 x p5en.48xlarge instead of 2 x p5e.48xlarge" in tried
 
 
-def test_without_an_account_it_asks_for_one(office: Office):
-    office.write()
-    told = office("offers", P5, "--sim", "")
-    assert told.code == 2
-    assert "no AWS account; add --aws for the account your credentials reach, or --sim FILE" in told.err
+def test_without_an_account_offers_exits_2(purchaser: Purchaser):
+    purchaser.write()
+    result = purchaser("offers", P5, "--sim", "")
+    assert result.code == 2
+    assert "no AWS account; add --aws for the account your credentials reach, or --sim FILE" in result.err
 
 
-def test_two_accounts_at_once_are_refused(office: Office):
-    office.write()
-    told = office("offers", P5, "--aws")
-    assert told.code == 2
-    assert "name two accounts; leave one out" in told.err
+def test_two_accounts_at_once_are_refused(purchaser: Purchaser):
+    purchaser.write()
+    result = purchaser("offers", P5, "--aws")
+    assert result.code == 2
+    assert "name two accounts; leave one out" in result.err
 
 
-def test_what_was_found_before_aws_answers_no_more_is_shown(office: Office, monkeypatch: pytest.MonkeyPatch):
-    office.open()
+def test_offers_found_before_aws_fails_are_shown(purchaser: Purchaser, monkeypatch: pytest.MonkeyPatch):
+    purchaser.open()
     search, asked = SimAccount.search_offers, []
 
     def throttled(account: SimAccount, query: OfferQuery) -> tuple[Offer, ...]:
@@ -176,16 +178,14 @@ def test_what_was_found_before_aws_answers_no_more_is_shown(office: Office, monk
         return search(account, query)
 
     monkeypatch.setattr(SimAccount, "search_offers", throttled)
-    told = office("offers", P5, "--count", "1,2,3,4")
-    assert told.code == 1
-    assert "RequestLimitExceeded; found so far, after 3 of 4 searches" in told.err
-    assert "cb-" in told.out
+    result = purchaser("offers", P5, "--count", "1,2,3,4")
+    assert result.code == 1
+    assert "RequestLimitExceeded; found so far, after 3 of 4 searches" in result.err
+    assert "cb-" in result.out
 
 
-def test_alternatives_found_before_an_interrupt_are_shown_too(
-    office: Office, monkeypatch: pytest.MonkeyPatch
-):
-    office.open(market="scarce", seed=3)
+def test_alternatives_found_before_ctrl_c_are_shown(purchaser: Purchaser, monkeypatch: pytest.MonkeyPatch):
+    purchaser.open(market="scarce", seed=3)
     search = SimAccount.search_offers
     found: list[Offer] = []
 
@@ -197,15 +197,15 @@ def test_alternatives_found_before_an_interrupt_are_shown_too(
         return answer
 
     monkeypatch.setattr(SimAccount, "search_offers", impatient)
-    told = office("offers", P5, "--count", "16", "--duration", "7d", "--start", "2026-11-20")
-    assert told.code == 130
-    assert found[0].id in told.out
+    result = purchaser("offers", P5, "--count", "16", "--duration", "7d", "--start", "2026-11-20")
+    assert result.code == 130
+    assert found[0].id in result.out
 
 
-def test_an_interrupt_prints_what_was_found_so_far(office: Office):
-    office.open()
+def test_ctrl_c_prints_the_offers_found_so_far(purchaser: Purchaser):
+    purchaser.open()
     for wait_s in (1.5, 5, 15):  # the longer ones on a busy machine, where nothing was asked yet
-        out, err, code = interrupted(office, wait_s)
+        out, err, code = interrupted(purchaser, wait_s)
         if "cb-" in out:
             break
     assert code == 130
@@ -214,12 +214,12 @@ def test_an_interrupt_prints_what_was_found_so_far(office: Office):
     assert "Traceback" not in err
 
 
-def interrupted(office: Office, wait_s: float) -> tuple[str, str, int]:
+def interrupted(purchaser: Purchaser, wait_s: float) -> tuple[str, str, int]:
     """A search that would ask for a minute, interrupted after a while: what it printed, and its exit code."""
     counts = ",".join(str(count) for count in range(1, 60))
     with subprocess.Popen(
         [sys.executable, "-m", "tidemill", "offers", P5, "--count", counts],
-        env={**os.environ, **office.environment()}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **purchaser.environment()}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stderr is not None
         assert "SIMULATED" in process.stderr.readline()

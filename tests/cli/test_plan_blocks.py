@@ -25,7 +25,7 @@ def asked(capsys):
 
 
 @pytest.mark.requirement("CB-9")
-def test_says_what_to_buy_what_came_second_and_what_a_hand_over_costs(asked):
+def test_plan_blocks_shows_purchases_runner_up_and_hand_over_prices(asked):
     text = asked(EXAMPLE)
     for words in (
         "2 x p5.48xlarge", "now", "runner-up", "dearer", "GPU-hour", "as bought", "What would change it",
@@ -44,13 +44,13 @@ def test_the_json_has_every_figure_and_the_choices_add_up(asked):
     assert told == json.loads(asked(EXAMPLE, "--json"))
 
 
-def test_plans_with_windows_are_planned_too(asked):
+def test_plan_blocks_plans_demand_windows_too(asked):
     told = json.loads(asked(FIRST_BLOCK, "--json"))
     assert told["plans"] == ["november"]
     assert [(one["type"], one["count"]) for one in told["choices"]] == [("p5.48xlarge", 4)]
 
 
-def test_documents_without_a_plan_and_a_missing_solver_say_what_to_do(asked, monkeypatch):
+def test_a_missing_plan_or_solver_gives_a_hint(asked, monkeypatch):
     apart = str(Path(EXAMPLE).with_name("two-blocks.yaml"))
     assert "no CapacityPlan" in asked(apart, code=2)
     monkeypatch.setitem(sys.modules, "highspy", None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.purchaser import P5, Office, pool
+from tests.cli.purchaser import P5, Purchaser, pool
 from tests.engine.ports import TinyCluster
 from tidemill import catalog
 from tidemill.cli.loading import load_spec
@@ -39,13 +39,13 @@ PLAN = {
 
 
 class Running:
-    """The engine on the office's own account and ledger, ticking until it has nothing more to do."""
+    """The engine on the purchaser's account and ledger, ticking until it has nothing more to do."""
 
-    def __init__(self, office: Office) -> None:
-        spec, _ = load_spec([str(office.documents / "all.yaml")])
-        self.account = SimAccount(office.sim, catalog.load(), lambda: START)
+    def __init__(self, purchaser: Purchaser) -> None:
+        spec, _ = load_spec([str(purchaser.documents / "all.yaml")])
+        self.account = SimAccount(purchaser.sim, catalog.load(), lambda: START)
         self.ledger: SqlLedger = open_durable(
-            office.ledger, LedgerOwner.of(spec.platform), clock=self.account, writer="tidemill-engine"
+            purchaser.ledger, LedgerOwner.of(spec.platform), clock=self.account, writer="tidemill-engine"
         )
         cluster: Any = TinyCluster()
         self.engine = Engine(spec, self.account, self.account, cluster, self.ledger)
@@ -66,57 +66,57 @@ class Running:
 
 
 @pytest.fixture
-def planned(office: Office) -> Office:
+def planned(purchaser: Purchaser) -> Purchaser:
     """The engine has bought the week of its plan."""
-    office.write(pool("train", P5), PLAN, **CHEAP)
-    assert office("sim", "new", str(office.sim), "--at", "2026-11-16T08:00:00Z").code == 0
-    assert Running(office).run().bought
-    assert office.calls("purchase") == 1
-    return office
+    purchaser.write(pool("train", P5), PLAN, **CHEAP)
+    assert purchaser("sim", "new", str(purchaser.sim), "--at", "2026-11-16T08:00:00Z").code == 0
+    assert Running(purchaser).run().bought
+    assert purchaser.calls("purchase") == 1
+    return purchaser
 
 
-def lose(office: Office) -> None:
-    for path in office.folder.glob("ledger.db*"):
+def lose(purchaser: Purchaser) -> None:
+    for path in purchaser.folder.glob("ledger.db*"):
         path.unlink()
 
 
-def rebuild(office: Office, *given: str) -> Any:
-    told = office("ledger", "rebuild", office.ledger, "--yes", "--json", *given)
-    assert told.code == 0, told.err
-    return told.json
+def rebuild(purchaser: Purchaser, *given: str) -> Any:
+    result = purchaser("ledger", "rebuild", purchaser.ledger, "--yes", "--json", *given)
+    assert result.code == 0, result.err
+    return result.json
 
 
-def by_hand(office: Office) -> str:
+def by_hand(purchaser: Purchaser) -> str:
     """Somebody buys what the plan's week needs before the engine does, and the ledger is lost."""
-    office.write(pool("train", P5), PLAN, **CHEAP)
-    office("sim", "new", str(office.sim), "--at", "2026-11-16T08:00:00Z")
-    offer = office.offer(P5, "--count", "2", "--duration", "3d", "--start", "2026-11-17")
-    block = office("buy", offer["id"], "--yes", "--json").json["reservation_ids"][0]
-    office.wait("10m")
-    lose(office)
+    purchaser.write(pool("train", P5), PLAN, **CHEAP)
+    purchaser("sim", "new", str(purchaser.sim), "--at", "2026-11-16T08:00:00Z")
+    offer = purchaser.offer(P5, "--count", "2", "--duration", "3d", "--start", "2026-11-17")
+    block = purchaser("buy", offer["id"], "--yes", "--json").json["reservation_ids"][0]
+    purchaser.advance("10m")
+    lose(purchaser)
     return str(block)
 
 
-def test_a_lost_ledger_buys_nothing_before_it_is_rebuilt(office: Office):
+def test_an_empty_ledger_buys_nothing_while_aws_shows_our_blocks(purchaser: Purchaser):
     """Its plan is not covered as far as it knows, so it would; what AWS shows with our tags forbids it."""
-    block = by_hand(office)
-    assert Running(office).run().bought
-    assert office.calls("purchase") == 1
-    told = office("buy", office.offer()["id"], "--yes")
-    assert (told.code, office.calls("purchase")) == (1, 1)
-    assert f"{block} were bought for 'mill' from another ledger" in told.err
-    assert "tidemill ledger rebuild" in told.err
+    block = by_hand(purchaser)
+    assert Running(purchaser).run().bought
+    assert purchaser.calls("purchase") == 1
+    result = purchaser("buy", purchaser.offer()["id"], "--yes")
+    assert (result.code, purchaser.calls("purchase")) == (1, 1)
+    assert f"{block} were bought for 'mill' from another ledger" in result.err
+    assert "tidemill ledger rebuild" in result.err
 
 
-def test_after_a_rebuild_the_engine_buys_nothing_again(office: Office):
-    block = by_hand(office)
-    rebuild(office)
-    assert Running(office).run().bought == []
-    assert office.calls("purchase") == 1
-    assert [(one["id"], one["held"]) for one in office.blocks()] == [(block, "bought")]
+def test_after_a_rebuild_the_engine_buys_nothing_again(purchaser: Purchaser):
+    block = by_hand(purchaser)
+    rebuild(purchaser)
+    assert Running(purchaser).run().bought == []
+    assert purchaser.calls("purchase") == 1
+    assert [(one["id"], one["held"]) for one in purchaser.blocks()] == [(block, "bought")]
 
 
-def test_what_the_engine_bought_has_its_plan_and_window_back(planned: Office):
+def test_rebuild_restores_plan_and_window_of_engine_purchases(planned: Purchaser):
     (before,) = planned.purchases()
     lose(planned)
     (found,) = rebuild(planned)["purchases"]
@@ -125,108 +125,106 @@ def test_what_the_engine_bought_has_its_plan_and_window_back(planned: Office):
     assert Running(planned).run().bought == []
 
 
-def test_attempts_that_left_no_trace_keep_their_ids(office: Office):
+def test_rebuild_reserves_the_ids_of_attempts_without_a_trace(purchaser: Purchaser):
     """Refused once, bought at the second attempt: the third must not be called like the second."""
-    office.write(pool("train", P5), PLAN, mode="one")
-    office("sim", "new", str(office.sim), "--at", "2026-11-16T08:00:00Z")
-    Running(office).run()
-    (first,) = office.purchases()
-    assert office("approve", first["id"], "--refuse", who="ana").code == 0
-    office.wait("7h")
-    Running(office).run()
-    second = office.purchases()[-1]["id"]
-    assert office("approve", second, "--yes", who="ana").code == 0
-    assert office("buy", second, "--yes").code == 0
-    office.wait("10m")
-    lose(office)
-    found = {one["id"]: (one["state"], one["window"]) for one in rebuild(office)["purchases"]}
+    purchaser.write(pool("train", P5), PLAN, mode="one")
+    purchaser("sim", "new", str(purchaser.sim), "--at", "2026-11-16T08:00:00Z")
+    Running(purchaser).run()
+    (first,) = purchaser.purchases()
+    assert purchaser("approve", first["id"], "--refuse", who="ana").code == 0
+    purchaser.advance("7h")
+    Running(purchaser).run()
+    second = purchaser.purchases()[-1]["id"]
+    assert purchaser("approve", second, "--yes", who="ana").code == 0
+    assert purchaser("buy", second, "--yes").code == 0
+    purchaser.advance("10m")
+    lose(purchaser)
+    found = {one["id"]: (one["state"], one["window"]) for one in rebuild(purchaser)["purchases"]}
     assert found == {first["id"]: ("voided", "week-47"), second: ("confirmed", "week-47")}
     assert first["id"] == intent_id("mill", "november", "week-47", "0")
 
 
-def test_what_people_bought_and_extended_is_found_too(office: Office):
-    office.open(**CHEAP)
-    block = office("buy", office.offer()["id"], "--yes", "--json").json["reservation_ids"][0]
-    office.wait("10m")
-    assert office("extend", block, "--by", "7d", "--yes").code == 0
-    office.wait("10m")
-    before = {(one["extends"], one["fee_usd"], one["state"]) for one in office.purchases()}
-    lose(office)
-    found = rebuild(office)["purchases"]
+def test_rebuild_finds_purchases_and_extensions_by_hand(purchaser: Purchaser):
+    purchaser.open(**CHEAP)
+    block = purchaser("buy", purchaser.offer()["id"], "--yes", "--json").json["reservation_ids"][0]
+    purchaser.advance("10m")
+    assert purchaser("extend", block, "--by", "7d", "--yes").code == 0
+    purchaser.advance("10m")
+    before = {(one["extends"], one["fee_usd"], one["state"]) for one in purchaser.purchases()}
+    lose(purchaser)
+    found = rebuild(purchaser)["purchases"]
     assert {(one["extends"], one["fee_usd"], one["state"]) for one in found} == before
-    assert office("ledger", "--json").json["month"]["fees_usd"] > 0
+    assert purchaser("ledger", "--json").json["month"]["fees_usd"] > 0
 
 
-def test_a_purchase_of_several_ultraservers_is_one_purchase(office: Office):
+def test_rebuild_records_several_ultraservers_as_one_purchase(purchaser: Purchaser):
     gb200 = "p6e-gb200.36xlarge"
-    office.write(pool("ultra", gb200), **CHEAP)
-    office("sim", "new", str(office.sim), "--at", "2026-11-16T08:00:00Z")
-    told = office("buy", office.offer(gb200, "--count", "36")["id"], "--yes", "--json").json
-    office.wait("10m")
-    lose(office)
-    (found,) = rebuild(office)["purchases"]
-    assert len(told["reservation_ids"]) == 2
-    assert (found["reservation_ids"], found["fee_usd"]) == (told["reservation_ids"], told["fee_usd"])
+    purchaser.write(pool("ultra", gb200), **CHEAP)
+    purchaser("sim", "new", str(purchaser.sim), "--at", "2026-11-16T08:00:00Z")
+    result = purchaser("buy", purchaser.offer(gb200, "--count", "36")["id"], "--yes", "--json").json
+    purchaser.advance("10m")
+    lose(purchaser)
+    (found,) = rebuild(purchaser)["purchases"]
+    assert len(result["reservation_ids"]) == 2
+    assert (found["reservation_ids"], found["fee_usd"]) == (result["reservation_ids"], result["fee_usd"])
 
 
 @pytest.mark.requirement("CB-17")
-def test_what_carries_our_tag_alone_is_listed_and_adopted_only_if_asked(office: Office):
-    office.open()
+def test_blocks_with_only_the_owner_tag_are_adopted_with_adopt_tagged(purchaser: Purchaser):
+    purchaser.open()
     given = ("sim", "buy-elsewhere", P5, "--zone", "us-east-1a", "--owner", "mill")
-    block = office(*given).out.strip()
-    told = rebuild(office)
-    assert (told["adopted"], told["left_alone"]) == ([], [block])
-    assert office.blocks()[0]["held"] == "untracked"
-    assert rebuild(office, "--adopt-tagged")["adopted"] == [block]
-    assert office.blocks()[0]["held"] == "adopted"
+    block = purchaser(*given).out.strip()
+    result = rebuild(purchaser)
+    assert (result["adopted"], result["left_alone"]) == ([], [block])
+    assert purchaser.blocks()[0]["held"] == "untracked"
+    assert rebuild(purchaser, "--adopt-tagged")["adopted"] == [block]
+    assert purchaser.blocks()[0]["held"] == "adopted"
 
 
-def test_a_ledger_that_holds_purchases_is_not_lost(office: Office):
-    office.open().proposed()
-    told = office("ledger", "rebuild", office.ledger, "--yes")
-    assert (told.code, "this ledger is not lost: it holds tp-" in told.err) == (1, True)
+def test_rebuild_refuses_a_ledger_that_holds_purchases(purchaser: Purchaser):
+    purchaser.open().proposed()
+    result = purchaser("ledger", "rebuild", purchaser.ledger, "--yes")
+    assert (result.code, "this ledger is not lost: it holds tp-" in result.err) == (1, True)
 
 
-def test_a_rebuild_that_was_interrupted_can_be_gone_on_with(planned: Office):
+def test_an_interrupted_rebuild_can_be_continued(planned: Purchaser):
     lose(planned)
     assert rebuild(planned)["purchases"] == rebuild(planned)["purchases"]
     assert len(planned.purchases()) == 1
 
 
-def ended(office: Office, monkeypatch: pytest.MonkeyPatch) -> int:
+def ended(purchaser: Purchaser, monkeypatch: pytest.MonkeyPatch) -> int:
     """A block is bought and ends, and AWS lists it no more. What it cost."""
-    office.open(**CHEAP)
-    told = office("buy", office.offer(P5, "--start", "2026-11-17")["id"], "--yes", "--json").json
-    office.wait("5d")
-    lose(office)
+    purchaser.open(**CHEAP)
+    result = purchaser("buy", purchaser.offer(P5, "--start", "2026-11-17")["id"], "--yes", "--json").json
+    purchaser.advance("5d")
+    lose(purchaser)
     monkeypatch.setattr(SimAccount, "reservations", lambda account: ())
-    return int(told["fee_usd"])
+    return int(result["fee_usd"])
 
 
-def test_a_rebuild_says_what_money_it_cannot_find(office: Office, monkeypatch: pytest.MonkeyPatch):
-    ended(office, monkeypatch)
-    told = office("ledger", "rebuild", office.ledger, "--yes")
-    assert told.code == 0
-    assert "AWS no longer lists ended blocks" in told.err
-    assert "take the sum from the bill and pass it with --spent-usd N" in told.err
+def test_rebuild_warns_about_missing_costs(purchaser: Purchaser, monkeypatch: pytest.MonkeyPatch):
+    ended(purchaser, monkeypatch)
+    result = purchaser("ledger", "rebuild", purchaser.ledger, "--yes")
+    assert result.code == 0
+    assert "AWS no longer lists ended blocks" in result.err
+    assert "take the sum from the bill and pass it with --spent-usd N" in result.err
 
 
-def test_what_a_person_says_was_spent_counts_against_the_budget(
-    office: Office, monkeypatch: pytest.MonkeyPatch
-):
-    fee_usd = ended(office, monkeypatch)
-    (found,) = rebuild(office, "--spent-usd", str(fee_usd))["purchases"]
+def test_spent_usd_counts_against_the_budget(purchaser: Purchaser, monkeypatch: pytest.MonkeyPatch):
+    fee_usd = ended(purchaser, monkeypatch)
+    (found,) = rebuild(purchaser, "--spent-usd", str(fee_usd))["purchases"]
     assert (found["fee_usd"], found["reservation_ids"]) == (fee_usd, [])
-    assert f"${fee_usd:,} spent" in office("buy", office.offer()["id"], answer="n\n").err
-    assert "other spending" in office("ledger").out
-    assert office("blocks").out == "AWS shows no block.\n"
-    rebuild(office, "--spent-usd", str(fee_usd + 1))
-    (line,) = office.purchases()
+    assert f"${fee_usd:,} spent" in purchaser("buy", purchaser.offer()["id"], answer="n\n").err
+    assert "other spending" in purchaser("ledger").out
+    assert purchaser("blocks").out == "AWS shows no block.\n"
+    rebuild(purchaser, "--spent-usd", str(fee_usd + 1))
+    (line,) = purchaser.purchases()
     assert line["fee_usd"] == fee_usd + 1
-    assert Running(office).run().bought == []
+    assert Running(purchaser).run().bought == []
 
 
-def test_a_rebuild_asks(planned: Office, tmp_path: Path):
+def test_rebuild_asks_first(planned: Purchaser, tmp_path: Path):
     lose(planned)
     assert planned("ledger", "rebuild", planned.ledger, answer="n\n").code == 1
     assert planned.purchases() == []

@@ -7,13 +7,13 @@ from tidemill.cli.reference import markdown
 COMMITTED = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
-def test_the_committed_reference_is_the_one_the_commands_write():
+def test_the_committed_reference_is_up_to_date():
     assert COMMITTED.read_text() == markdown(), (
         "run: python -m tidemill.cli.reference > docs/reference/cli.md"
     )
 
 
-def test_every_verb_has_its_section():
+def test_every_verb_has_a_section():
     from tidemill.cli import VERBS
 
     text = markdown()

@@ -11,7 +11,7 @@ from tidemill.cli import main
     ("target", "says"),
     [("missing/x.html", "there is no folder "), ("x" * 300, "File name too long")],
 )
-def test_a_report_that_cannot_be_written_is_the_users_mistake(capsys, tmp_path, target, says):
+def test_a_report_that_cannot_be_written_exits_2(capsys, tmp_path, target, says):
     assert main(["rehearse", "demo", "--html", str(tmp_path / target)]) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith(f"error: cannot write {tmp_path / target}: ")

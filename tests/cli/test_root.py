@@ -49,7 +49,7 @@ def test_help_names_every_verb_with_a_sentence(capsys):
         assert verb.help in shown
 
 
-def test_every_verb_exists_where_the_table_says():
+def test_every_verb_of_the_table_exists():
     for name, verb in VERBS.items():
         command = getattr(importlib.import_module(f"tidemill.cli.{verb.module}"), verb.attribute)
         assert isinstance(command, click.Command), name
@@ -72,12 +72,12 @@ def test_version_is_the_package_version(capsys):
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("statsu", "status"), ("rehearsal", "rehearse"), ("wy", "why")])
-def test_a_mistyped_verb_is_answered_with_the_nearest(capsys, typed, meant):
+def test_a_mistyped_verb_gives_the_nearest_name(capsys, typed, meant):
     assert main([typed]) == 2
     assert f"unknown command '{typed}'; did you mean '{meant}'?" in capsys.readouterr().err
 
 
-def test_a_verb_like_no_other_is_answered_with_the_list(capsys):
+def test_an_unknown_verb_gives_the_list(capsys):
     assert main(["xyzzy"]) == 2
     assert "the commands are: up, rehearse, validate" in capsys.readouterr().err
 
@@ -92,7 +92,7 @@ def test_a_verb_like_no_other_is_answered_with_the_list(capsys):
         (NotAllowed("bad words"), 3),
     ],
 )
-def test_an_error_of_ours_is_a_message_and_an_exit_code(capsys, verb_that, error, code):
+def test_our_errors_give_a_message_and_an_exit_code(capsys, verb_that, error, code):
     verb_that(raising(error))
     assert main(["probe"]) == code
     captured = capsys.readouterr()
@@ -105,13 +105,13 @@ def test_a_bug_keeps_its_traceback(verb_that):
         main(["probe"])
 
 
-def test_an_interrupt_is_quiet(capsys, verb_that):
+def test_ctrl_c_exits_130_without_output(capsys, verb_that):
     verb_that(raising(KeyboardInterrupt()))
     assert main(["probe"]) == 130
     assert capsys.readouterr().err.strip() == ""
 
 
-def test_a_verb_chooses_its_own_exit_code(verb_that):
+def test_a_verb_can_choose_its_exit_code(verb_that):
     verb_that(lambda: click.get_current_context().exit(3))
     assert main(["probe"]) == 3
 
@@ -132,14 +132,14 @@ def run_without_a_reader(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["catalog"], ["catalog", "--json"]])
-def test_a_reader_that_goes_away_is_no_error(arguments):
+def test_a_closed_pipe_gives_no_traceback(arguments):
     done = run_without_a_reader(*arguments)
     assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
 @pytest.mark.parametrize("arguments", [["--help"], ["catalog"], ["catalog", "--json"]])
-def test_a_full_disk_is_one_line_and_no_traceback(arguments):
+def test_a_full_disk_gives_one_line_and_no_traceback(arguments):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "tidemill", *arguments],
@@ -154,7 +154,7 @@ def test_a_full_disk_is_one_line_and_no_traceback(arguments):
     )
 
 
-def test_an_unhandled_failure_of_a_file_is_a_bug_and_keeps_its_traceback(verb_that):
+def test_an_unhandled_file_error_keeps_its_traceback(verb_that):
     verb_that(lambda: open("/no/such/file"))  # noqa: SIM115
     with pytest.raises(FileNotFoundError):
         main(["probe"])
@@ -169,7 +169,7 @@ def test_an_unhandled_failure_of_a_file_is_a_bug_and_keeps_its_traceback(verb_th
         ("catalog", ">&- 2>&-"),
     ],
 )
-def test_what_the_shell_closed_is_no_traceback_and_no_failure(arguments, closed):
+def test_closed_stdout_or_stderr_gives_no_traceback(arguments, closed):
     done = subprocess.run(
         ["sh", "-c", f'"$0" -m tidemill {arguments} {closed}', sys.executable],
         capture_output=True,
@@ -180,7 +180,7 @@ def test_what_the_shell_closed_is_no_traceback_and_no_failure(arguments, closed)
 
 
 @pytest.mark.parametrize("arguments", ["rehearse demo", "status demo --at 3h", "up --for 1s --plain"])
-def test_letters_that_the_terminal_does_not_know_fail_nothing(arguments):
+def test_unencodable_characters_do_not_fail(arguments):
     done = subprocess.run(
         [sys.executable, "-m", "tidemill", *arguments.split()],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
@@ -192,7 +192,7 @@ def test_letters_that_the_terminal_does_not_know_fail_nothing(arguments):
     assert "?" in done.stdout
 
 
-def test_a_failure_is_an_object_on_stdout_where_json_was_asked_for(capsys, verb_that):
+def test_with_json_a_failure_is_an_object_on_stdout(capsys, verb_that):
     verb_that(
         raising(OutcomeUnknown("bad words")), click.Option(["--json"], is_flag=True, expose_value=False)
     )
@@ -202,12 +202,12 @@ def test_a_failure_is_an_object_on_stdout_where_json_was_asked_for(capsys, verb_
     assert shown.err == "error: bad words\n"
 
 
-def test_wrong_use_is_an_object_too_where_json_was_asked_for(capsys):
+def test_with_json_wrong_usage_is_an_object_on_stdout(capsys):
     assert main(["status", "--json", "--seed", "many"]) == 2
     assert "'many' is not a valid integer" in json.loads(capsys.readouterr().out)["error"]
 
 
-def test_the_exit_code_of_a_failure_outlives_the_reader_of_its_object():
+def test_a_closed_pipe_does_not_change_the_exit_code_of_a_failure():
     done = run_without_a_reader("sim", "show", "--sim", "/no/such/file", "--json")
     assert done.returncode == 2
     assert done.stderr.startswith("error: there is no simulated account in /no/such/file")

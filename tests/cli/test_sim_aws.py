@@ -66,7 +66,7 @@ def test_a_scenario_is_served_with_its_zones_subnets_blocks_and_start():
 
 
 @pytest.mark.requirement("CB-17")
-def test_an_accounts_file_is_where_it_begins_and_is_left_alone(tmp_path: Path):
+def test_sim_aws_starts_from_an_account_file_and_does_not_change_it(tmp_path: Path):
     file = tmp_path / "account.json"
     documents = str(ROOT / "examples" / "first-block.yaml")
     assert main(["sim", "new", str(file), "-f", documents, "--at", "2026-11-16T08:00:00Z"]) == 0
@@ -97,7 +97,7 @@ def test_an_accounts_file_is_where_it_begins_and_is_left_alone(tmp_path: Path):
         (["-f", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
-def test_what_cannot_be_served_is_said_and_is_the_users_mistake(
+def test_what_cannot_be_served_exits_2_with_a_message(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ):
     assert main(["sim", "aws", "--port", "0", *words]) == 2

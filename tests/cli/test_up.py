@@ -85,7 +85,7 @@ STORY = (
 
 
 @pytest.mark.parametrize("seed", ["1", "2", "7"])
-def test_the_day_that_ships_tells_its_whole_story_in_order(played, seed):
+def test_the_demo_prints_its_events_in_order(played, seed):
     code, out = played("--seed", seed, *FAST)
     assert code == 0
     found = [re.search(line, out) for line in STORY]
@@ -94,14 +94,14 @@ def test_the_day_that_ships_tells_its_whole_story_in_order(played, seed):
     assert all(one.start() < other.start() for one, other in pairwise(found))
 
 
-def test_says_simulated_first_and_ends_with_money_and_three_commands(played):
+def test_up_starts_with_simulated_and_ends_with_money_and_three_commands(played):
     _, out = played(*FAST)
     assert out.splitlines()[0] == "SIMULATED: no AWS account, no credentials are read, no money is spent"
     assert re.search(r"idle \$\d+", out)
     assert len(re.findall(r"^  tidemill ", out.split("\nNext\n")[1], re.MULTILINE)) == 3
 
 
-def test_the_speed_changes_nothing_about_what_happens(played):
+def test_speed_does_not_change_the_outcome(played):
     def lines(speed):
         return [line for line in played("--speed", speed)[1].splitlines() if re.match(r"\d+ Nov ", line)]
 
@@ -111,7 +111,7 @@ def test_the_speed_changes_nothing_about_what_happens(played):
 # --- how it ends --------------------------------------------------------------------------------------
 
 
-def test_for_ends_by_itself_and_fits_the_whole_day_in(played):
+def test_for_fits_the_whole_day_into_the_time(played):
     began = time.monotonic()
     code, out = played("--for", "3s")
     assert (code, time.monotonic() - began < 20) == (0, True)
@@ -136,7 +136,7 @@ def test_ctrl_c_ends_with_the_summary_and_code_0_and_removes_the_state_file(stat
     assert not list(file.parent.iterdir())
 
 
-def test_ctrl_c_gives_the_terminal_back(state_home):
+def test_ctrl_c_restores_the_terminal(state_home):
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     process = subprocess.Popen([*UP], stdout=slave, stdin=slave, stderr=slave, env=environment)
@@ -156,7 +156,7 @@ def test_ctrl_c_gives_the_terminal_back(state_home):
     assert seen.rindex(b"\x1b[?25l") < seen.rindex(b"\x1b[?25h")  # the cursor is visible again
 
 
-def test_other_commands_look_at_the_instant_it_shows(state_home):
+def test_other_commands_read_the_instant_of_a_running_up(state_home):
     with subprocess.Popen([*UP, "--speed", "60"], stdout=subprocess.DEVNULL) as process:
         try:
             _wait_for((state_home / "tidemill" / "up.json").exists)
@@ -191,7 +191,7 @@ def _read(terminal):
         (["--for", "0s"], "not longer than zero"),
     ],
 )
-def test_wrong_input_is_a_message_and_code_2(capsys, arguments, says):
+def test_wrong_input_exits_2_with_a_message(capsys, arguments, says):
     assert main(["up", *arguments]) == 2
     assert says in capsys.readouterr().err
 
@@ -213,7 +213,7 @@ def test_the_screen_fits_any_terminal(width, height, at):
     assert "SIMULATED" in lines[0]
 
 
-def test_a_drain_counts_down_in_utc_and_in_the_readers_time():
+def test_a_drain_counts_down_in_utc_and_local_time():
     watched = playback(at=timedelta(hours=12, minutes=24))
     console = Console(width=120, height=40)
     with console.capture() as captured:
@@ -226,7 +226,7 @@ def test_a_drain_counts_down_in_utc_and_in_the_readers_time():
 START = datetime(2026, 11, 17, tzinfo=UTC)
 
 
-def test_without_a_speed_the_quiet_hours_make_up_for_the_slow_turns():
+def test_without_speed_quiet_hours_make_up_for_slow_events():
     end = START + timedelta(hours=24)
     pace, now, elapsed_s = Pace(end, wall_s=60), START, 0.0
     turns = [START + timedelta(hours=hour) for hour in (1, 9, 20)]
@@ -240,7 +240,7 @@ def test_without_a_speed_the_quiet_hours_make_up_for_the_slow_turns():
     assert 55 < elapsed_s < 62
 
 
-def test_the_clock_goes_slower_after_a_turn_and_then_as_before():
+def test_the_clock_slows_down_after_an_event_and_recovers():
     pace = Pace(START + timedelta(hours=24), wall_s=60)
 
     def rate(now):
@@ -253,7 +253,7 @@ def test_the_clock_goes_slower_after_a_turn_and_then_as_before():
     assert rate(START + SLOW_FOR) > even / 2
 
 
-def test_a_given_speed_is_kept():
+def test_speed_is_constant():
     pace = Pace(START + timedelta(hours=24), wall_s=60, speed=100)
     pace.slow_down(START)
     assert pace.goal(START, passed_s=2, elapsed_s=50) == START + timedelta(seconds=200)

@@ -37,12 +37,12 @@ GANG = (
         ("j-2-0", ("ml/j-2-0-0", 0)),
     ],
 )
-def test_a_workload_stands_for_its_first_waiting_pod_and_a_pod_for_itself(written, meant):
+def test_a_workload_name_finds_its_first_pending_pod(written, meant):
     found, others_wait = find_pod(written, GANG)
     assert (found.name, others_wait) == meant
 
 
-def test_jobs_of_a_stream_are_taken_in_the_order_people_count():
+def test_jobs_of_a_stream_are_ordered_by_number():
     found, _ = find_pod("j", [row("j-10-0-0", "Job/j-10"), row("j-9-0-0", "Job/j-9")])
     assert found.name == "ml/j-9-0-0"
 
@@ -51,6 +51,6 @@ def test_jobs_of_a_stream_are_taken_in_the_order_people_count():
     ("written", "says"),
     [("ml/", "matches several pods"), ("wbe-0", "did you mean ml/web-0"), ("zzz", "there are: ml/j-1-0-0, ")],
 )
-def test_a_name_nothing_has_is_answered_with_what_there_is(written, says):
+def test_an_unknown_name_gives_the_known_ones(written, says):
     with pytest.raises(SpecError, match=says):
         find_pod(written, GANG)

@@ -77,28 +77,28 @@ def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ],
     ids=lambda value: " ".join(value[:3]).replace(str(ROOT), "") if isinstance(value, list) else "",
 )
-def test_it_is_a_sentence_and_wrong_input(words: list[str], says: str, capsys: Captured, tmp_path: Path):
+def test_wrong_input_exits_2_with_one_sentence(words: list[str], says: str, capsys: Captured, tmp_path: Path):
     before = sorted(one.name for one in tmp_path.iterdir())
     assert main(words) == 2
-    told = capsys.readouterr()
-    assert says in told.err
-    assert told.out == ""
+    result = capsys.readouterr()
+    assert says in result.err
+    assert result.out == ""
     left = {one.name for one in tmp_path.iterdir() if not one.name.endswith(".lock")}
     assert left == set(before)
 
 
-def test_a_pool_that_is_bought_for_cannot_have_its_ledger_in_a_folder(capsys: Captured):
+def test_a_folder_as_ledger_exits_2(capsys: Captured):
     sim = ["-f", GROUPS, "--sim", "account.json"]
     assert main(["blocks", *sim, "--ledger", "sqlite:///folder"]) == 2
     assert "the ledger cannot be at folder: it is a folder" in capsys.readouterr().err
 
 
-def test_a_refusal_of_nothing_is_not_a_list(capsys: Captured):
+def test_refuse_without_intent_exits_2(capsys: Captured):
     assert main(["approve", "-f", GROUPS, "--sim", "account.json", "--refuse"]) == 2
     assert "--refuse needs an INTENT" in capsys.readouterr().err
 
 
-def test_nothing_to_import_is_said(tmp_path: Path, capsys: Captured):
+def test_import_without_pools_exits_2(tmp_path: Path, capsys: Captured):
     (tmp_path / "web.yaml").write_text("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n")
     assert main(["import", "karpenter", "web.yaml"]) == 2
     assert (
@@ -107,12 +107,12 @@ def test_nothing_to_import_is_said(tmp_path: Path, capsys: Captured):
     )
 
 
-def test_a_hand_over_that_is_only_told_of_is_json_where_json_was_asked_for(capsys: Captured):
+def test_handover_without_dry_run_prints_json_with_json(capsys: Captured):
     assert main(["handover", "block-a", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dry_run"] is False
 
 
-def test_prices_of_a_region_that_was_not_refreshed_are_said_to_be_others(capsys: Captured):
+def test_a_region_without_refreshed_catalog_gives_a_note(capsys: Captured):
     assert main(["catalog", "--region", "nowhere-1", "--type", "p5.48xlarge"]) == 0
     assert "there is no newer refreshed catalog for 'nowhere-1'" in capsys.readouterr().err
 
@@ -127,9 +127,7 @@ def test_a_folder_stands_for_its_files(verb: str, tmp_path: Path, capsys: Captur
     assert main([verb, "folder"]) == 0, capsys.readouterr().err
 
 
-def test_a_folder_that_may_not_be_read_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-):
+def test_an_unreadable_folder_exits_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured):
     def forbidden(folder: Path) -> Iterator[Path]:
         raise PermissionError(errno.EACCES, "Permission denied", str(folder))
 

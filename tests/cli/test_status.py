@@ -76,7 +76,7 @@ def test_status_as_json_has_the_same_rows(asked):
 
 
 @pytest.mark.requirement("PE-16")
-def test_status_says_what_the_blocks_hours_would_have_cost_on_demand(asked):
+def test_status_compares_block_hours_with_on_demand(asked):
     assert "block hours so far: on demand $" in asked("status", *DRAIN)
     earlier, later = (
         json.loads(asked("status", "demo", "--at", at, "--json"))["money"] for at in ("4h", "4h30m")
@@ -88,7 +88,7 @@ def test_status_says_what_the_blocks_hours_would_have_cost_on_demand(asked):
     assert later["used_on_demand_usd"] - earlier["used_on_demand_usd"] == pytest.approx(55.04, abs=0.02)
 
 
-def test_an_instant_may_be_written_as_one(asked):
+def test_at_accepts_an_instant(asked):
     written = asked("status", "demo", "--at", "2026-11-17T10:54:00Z", "--json")
     assert json.loads(written) == json.loads(asked("status", *DRAIN, "--json"))
 
@@ -96,19 +96,19 @@ def test_an_instant_may_be_written_as_one(asked):
 # --- plan ---------------------------------------------------------------------------------------------
 
 
-def test_plan_at_the_start_is_what_the_engine_does_first(asked):
+def test_plan_at_the_start_shows_the_first_actions(asked):
     steps = json.loads(asked("plan", "demo", "--json"))["steps"]
     assert [step["action"] for step in steps] == ["SearchOffers", "Launch"]
     assert all(step["reason"] for step in steps)
 
 
-def test_plan_says_that_there_is_nothing_to_do_and_when_it_looks_again(asked):
+def test_plan_without_actions_says_when_it_looks_again(asked):
     out = asked("plan", "demo", "--at", "4h")
     assert "Nothing to do now." in out
     assert "Next look   17 Nov 04:55:00 UTC" in out
 
 
-def test_while_aws_cannot_be_read_the_last_known_facts_are_shown(asked, tmp_path):
+def test_status_shows_the_last_known_facts_while_aws_fails(asked, tmp_path):
     day = demo_path().read_text(encoding="utf-8")
     throttled = "  faults:\n    - {at: 3h, fault: throttle, duration: 30m}\n"
     (tmp_path / "day.yaml").write_text(day.replace("  faults:\n", throttled), encoding="utf-8")
@@ -122,7 +122,7 @@ def test_while_aws_cannot_be_read_the_last_known_facts_are_shown(asked, tmp_path
     [("native", []), ("asg", ["group"] * 2 + ["schedule"] * 3), ("managed", ["node"] * 2),
      ("karpenter", ["EC2NodeClass", "NodePool", "NodePool"])],
 )  # fmt: skip
-def test_plan_lists_what_a_pools_provisioner_needs_that_is_not_there(asked, tmp_path, provisioner, about):
+def test_plan_lists_missing_objects_of_the_provisioner(asked, tmp_path, provisioner, about):
     """One line of the pool decides."""
     example = Path(__file__).parents[2] / "examples" / "two-blocks.yaml"
     written = example.read_text().replace(
@@ -153,7 +153,7 @@ def test_plan_changes_nothing(running_up):
 @pytest.mark.parametrize(
     "pod", ["foundation/pretrain-1-0-0", "pretrain-1-0-0", "pretrain-1-0", "foundation/pretrain-1-0"]
 )
-def test_why_says_in_a_sentence_what_a_pod_waits_for(asked, pod):
+def test_why_says_why_a_pod_waits(asked, pod):
     out = asked("why", pod, *DRAIN)
     assert out.startswith(
         "foundation/pretrain-1-0-0 waits: it needs 1h11m and nothing in pool train lasts that long"
@@ -168,13 +168,13 @@ def test_why_says_where_a_pod_runs_and_until_when(asked):
 
 
 @pytest.mark.parametrize("name", ["pretrain-1", "pretrain", "foundation/pretrain-1", "Job/pretrain-1"])
-def test_why_takes_the_name_of_a_job_and_explains_its_first_waiting_pod(asked, name):
+def test_why_with_a_job_name_explains_its_first_pending_pod(asked, name):
     first, _, more = asked("why", name, *DRAIN).splitlines()
     assert first.startswith("foundation/pretrain-1-0-0 waits: ")
     assert more == f"3 more pods of {name} wait too."
 
 
-def test_why_takes_the_name_of_a_service_and_says_where_it_runs_when_none_waits(asked):
+def test_why_with_a_service_name_says_where_it_runs(asked):
     assert asked("why", "chat", *DRAIN).startswith("serving/chat-0 runs on node ")
 
 
@@ -201,12 +201,12 @@ def test_why_as_json(asked):
         ),
     ],
 )
-def test_why_says_in_a_line_of_its_own_what_a_pod_costs_and_what_would_do(asked, pod, line):
+def test_why_prints_the_price_and_the_cheapest_type(asked, pod, line):
     assert asked("why", pod, *DRAIN).splitlines()[1] == line
 
 
 @pytest.mark.requirement("PE-16")
-def test_why_as_json_has_the_prices_also_when_a_running_up_is_asked(asked, running_up):
+def test_why_as_json_has_prices_also_from_a_running_up(asked, running_up):
     price = json.loads(asked("why", "chat-0", "--json"))["pod"]["price"]
     assert price["in_pools"] == {"type": "g6e.2xlarge", "accelerators": "1 x L40S", "usd_per_hour": 2.24208}
     assert price["in_catalog"]["type"] == "g6.2xlarge"
@@ -220,27 +220,27 @@ def test_why_as_json_has_the_prices_also_when_a_running_up_is_asked(asked, runni
         ("zzz", "there are: "),
     ],
 )
-def test_a_pod_that_cannot_be_told_is_answered_with_the_nearest(asked, pod, says):
+def test_an_unknown_pod_gives_the_nearest_names(asked, pod, says):
     assert says in asked("why", pod, *DRAIN, code=2)
 
 
 # --- which instant ------------------------------------------------------------------------------------
 
 
-def test_without_files_they_look_at_a_running_up(asked, running_up):
+def test_without_files_status_reads_a_running_up(asked, running_up):
     seen = json.loads(asked("status", "--json"))
     assert seen["at"] == "2026-11-16T23:30:00Z"
     assert "runs on node" in asked("why", "finetune")
     assert "Next look" in asked("plan")
 
 
-def test_the_file_of_an_up_that_is_gone_counts_as_none(asked, running_up):
+def test_the_snapshot_of_an_ended_up_is_ignored(asked, running_up):
     content = snapshot_path().read_text().replace(f'"pid":{os.getpid()}', '"pid":999999999')
     snapshot_path().write_text(content)
     assert "start `tidemill up`" in asked("status", code=2)
 
 
-def test_a_file_of_another_make_counts_as_none(asked):
+def test_a_snapshot_of_another_version_is_ignored(asked):
     snapshot_path().parent.mkdir(parents=True)
     snapshot_path().write_text('{"pid": 1}')
     assert "start `tidemill up`" in asked("plan", code=2)
@@ -256,5 +256,5 @@ def test_a_file_of_another_make_counts_as_none(asked):
         (["why", "x", "none.yaml"], "the file does not exist"),
     ],
 )
-def test_wrong_input_is_a_message_and_code_2(asked, arguments, says):
+def test_wrong_input_exits_2_with_a_message(asked, arguments, says):
     assert says in asked(*arguments, code=2)
