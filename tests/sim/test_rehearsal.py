@@ -138,7 +138,9 @@ print(sha256(repr((rehearsal.journal.lines, rehearsal.done)).encode()).hexdigest
 """
 
 
-@pytest.mark.parametrize("example", [TWO_BLOCKS, MIXED_SOURCES], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example", [TWO_BLOCKS, pytest.param(MIXED_SOURCES, marks=pytest.mark.slow)], ids=lambda path: path.stem
+)
 def test_the_journal_does_not_depend_on_the_interpreters_hash_seed(example: Path) -> None:
     """Sets of strings have another order in each process: nothing may follow it."""
     digests = set()
