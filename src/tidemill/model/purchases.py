@@ -151,8 +151,8 @@ class PurchaseIntent:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Limits on the money of this month, checked at submit: for everything; for the fees of purchases that nobody approved;
-    for the fees of one plan."""
+    """Limits on the money of this month, checked at submit: for everything, for the fees of purchases that nobody
+    approved, and for the fees of one plan."""
 
     month_usd: int
     auto_month_usd: int | None = None
@@ -195,8 +195,8 @@ class ShownReservation:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """A person declared that a reservation bought elsewhere belongs to the platform. Its tags alone prove nothing: anybody
-    may write those."""
+    """A person declared that a reservation bought elsewhere belongs to the platform. Its tags alone prove nothing:
+    anybody may write those."""
 
     reservation_id: str
     pool: str  # empty: any pool whose requirements allow the type

@@ -25,15 +25,15 @@ from tidemill.spec.units import format_duration, format_instant
 from tidemill.wording import sentence
 from tidemill.wording.purchases import purchase_note
 
-# Pods named in one alert; of more, the number.
+# Pods named in one alert; above that only their number is given.
 NAMED = 10
-# A failed payment that nobody made good is not told for ever: by then the demand has gone another way.
+# An alert about a failed payment ends after this long: by then the demand is covered in another way.
 FAILED_FOR = timedelta(days=7)
 _MAY_BE_TOLD = (*NOT_SUBMITTED, PurchaseState.UNKNOWN, PurchaseState.FAILED)
 
 
 def alerts(spec: Spec, world: World, plan: Plan, outcomes: Iterable[Outcome]) -> tuple[Alert, ...]:
-    """Each key once; of two that share one, the first found."""
+    """Each key once; of two with the same key, the first."""
     done = tuple(outcomes)
     found: dict[str, Alert] = {}
     for purchase in (
@@ -107,7 +107,7 @@ def _approval_waiting(policy: Approval, intent: PurchaseIntent, why: str) -> Ale
 
 
 def _held_back(intent: PurchaseIntent, why: str) -> Alert:
-    """Everybody said yes and it is not bought all the same: a ceiling, which somebody must raise or live with."""
+    """It is approved and not bought: a ceiling or a budget forbids it."""
     until = format_instant(min(intent.envelope.expires_at, intent.envelope.latest_start))
     return Alert(
         f"approval-waiting/{intent.id}/held-back",
@@ -167,7 +167,7 @@ def _payment_failed(intent: PurchaseIntent, now: datetime) -> Alert:
 
 
 def _is_unanswered(intent: PurchaseIntent, world: World) -> bool:
-    """A person who settled an unknown outcome as not bought knows it; a later purchase for the window makes it good."""
+    """No alert if a person settled it as not bought, or if a later purchase for the same window is confirmed."""
     since = intent.state_at or intent.proposed_at
     if not intent.reservation_ids or world.now >= min(since + FAILED_FOR, intent.envelope.earliest_end):
         return False
@@ -200,7 +200,7 @@ def _blocks(envelope: Envelope) -> str:
 
 
 def _about_services(plan: Plan) -> Iterator[Alert]:
-    """What the plan says of services that will have too few replicas, before they have."""
+    """Services that will have too few replicas, before it happens."""
     for warning in plan.warnings:
         short = warning.reason
         if not isinstance(short, ServiceShort):
@@ -219,7 +219,7 @@ def _about_services(plan: Plan) -> Iterator[Alert]:
 
 
 def _forced(world: World, done: tuple[Outcome, ...]) -> Iterator[Alert]:
-    """Those of one source in one tick are one alert: a large block must not page two hundred times."""
+    """One alert for all pods of one source in one tick: a large block must not page two hundred times."""
     forced = [
         outcome.action for outcome in done if isinstance(outcome.action, ForceDelete) and not outcome.error
     ]

@@ -1,6 +1,6 @@
 """Alerts about blocks: not paid, smaller than what was bought, or near the last moment to extend them.
 
-Pure, like `alerts`, whose other half this is.
+Pure, like `alerts`, which calls it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def about_blocks(spec: Spec, world: World) -> Iterator[Alert]:
 
 
 def _not_paid(block: Reservation) -> Alert:
-    """The same key as that of its intent, which says so a tick later."""
+    """It has the key of the alert that its intent raises a tick later."""
     return Alert(
         f"payment-failed/{block.intent_id or block.id}",
         AlertKind.PAYMENT_FAILED,
@@ -84,7 +84,7 @@ def _short_delivery(intent: PurchaseIntent, blocks: list[Reservation]) -> Iterat
 
 
 def _closing(spec: Spec, world: World) -> Iterator[Alert]:
-    """Of blocks whose end comes before the demand's, where nothing else covers what is left."""
+    """Blocks that end before the demand they serve, where nothing else covers the rest."""
     near = [reservation for reservation in world.reservations if _is_near(spec, world, reservation)]
     for block in near:
         for plan in spec.plans.values():
@@ -95,7 +95,7 @@ def _closing(spec: Spec, world: World) -> Iterator[Alert]:
 
 
 def _is_near(spec: Spec, world: World, block: Reservation) -> bool:
-    """The last moment to extend it is less than the platform's lead away, and nobody has asked for it."""
+    """The last moment to extend it is less than the lead of the platform away, and no extension is under way."""
     if block.state not in SECURED_STATES or block.end is None or block.extension_pending_to is not None:
         return False
     if block.owner != spec.platform.spec.deployment or block.kind is not SourceKind.BLOCK:
@@ -105,7 +105,7 @@ def _is_near(spec: Spec, world: World, block: Reservation) -> bool:
 
 
 def _lacks_without(spec: Spec, world: World, plan: CapacityPlan, block: Reservation) -> str:
-    """What the plan lacks that this block would cover if it went on; empty: nothing."""
+    """The demand of the plan that this block would cover if it were extended; empty: none."""
     assert block.end is not None
     if block.pool not in ("", plan.spec.pool):
         return ""
@@ -114,7 +114,7 @@ def _lacks_without(spec: Spec, world: World, plan: CapacityPlan, block: Reservat
             return f"{plan.name}/{window.name}, until {format_instant(window.end)}"
     if plan.spec.calendar is None:
         return ""
-    # What is learned is left out: what the queue will need next week is no reason to call somebody now.
+    # Learned demand is left out: what the queue may need next week is no reason to page somebody now.
     demand = calendar_demand(spec, plan.name, 0)
     longer = _instead(world, block, block.end + SHORTEST)
     after = (block.end - demand.wind_down, block.end + SHORTEST - demand.wind_down)

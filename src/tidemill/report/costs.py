@@ -32,12 +32,12 @@ class Use:
 class Paid:
     """Capacity that was paid for from an instant to another: a block, a reservation, an instance."""
 
-    pool: str  # who owns it, and pays for what nobody uses
+    pool: str  # which owns it, and pays for what nobody uses
     gpus: int
     usd_per_hour: float
     since: datetime
     until: datetime
-    on_demand_usd_per_hour: float | None = None  # of all of it; None: nobody knows
+    on_demand_usd_per_hour: float | None = None  # of all of it; None: unknown
     outside_usd: float = 0.0  # paid for hours before or after the span that is looked at
     uses: tuple[Use, ...] = ()
 
@@ -118,7 +118,7 @@ class _Sum:
         self.unpriced |= on_demand_usd is None
 
     def equivalent_usd(self) -> float | None:
-        """A part without a known price leaves the whole without one: half a comparison misleads."""
+        """None if any part has no known price: half a comparison misleads."""
         return None if self.unpriced else self.on_demand_usd
 
     def saving_usd(self, more_usd: float = 0.0) -> float | None:
@@ -127,7 +127,7 @@ class _Sum:
 
 @dataclass(slots=True)
 class CostAccounts:
-    """Entries so far. Every use has a pool, a team and a workload; what is left of what was paid is the owner's."""
+    """Running sums. Every use has a pool, a team and a workload; the rest of the money is charged to the owner."""
 
     used: dict[str, _Sum] = field(default_factory=dict)
     idle: dict[str, _Sum] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Every block the account can see: whose it is, where it stands, how much time it has, and what is to be done next.
+"""Every block the account can see: its owner, its state, the time it has left, and what is to be done next.
 
 A read model like the others: plain data for the terminal, pages and programs. Nothing is decided here.
 """
@@ -27,7 +27,7 @@ from tidemill.spec.compute_pool import Provisioner
 
 Held = Literal["bought", "adopted", "untracked", "another's"]
 
-# From here on the end of a block is something to think of today.
+# From here on the report says that a block ends soon.
 _SOON = timedelta(days=7)
 
 
@@ -49,7 +49,7 @@ class Holding:
     pool: str
     intent: str
     fee_usd: int
-    used: int  # instances on it, strangers' too
+    used: int  # instances on it, those of others included
     strangers: int
     free: int
     next: str  # what is to be done, or what comes
@@ -57,7 +57,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class HoldingRecords:
-    """What the ledger says of reservations."""
+    """What the ledger knows about reservations."""
 
     purchases: tuple[PurchaseIntent, ...]
     adoptions: tuple[Adoption, ...]

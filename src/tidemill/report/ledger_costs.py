@@ -42,7 +42,7 @@ def ledger_costs(
     books, bought = CostAccounts(), _bought(catalog, purchases)
     for hour in hours:
         block = bought.get(hour.reservation_id)
-        if block is None:  # adopted: what it cost is in somebody else's books
+        if block is None:  # adopted: its fee is not in this ledger
             block = bought[hour.reservation_id] = _Bought(hour.pool, "")
         block.held_h += hour.held_h
         if hour.used_h:
@@ -55,7 +55,7 @@ def ledger_costs(
 
 
 def _bought(catalog: Catalog, purchases: Iterable[PurchaseIntent]) -> dict[str, _Bought]:
-    """By reservation. An extension adds to the block it is of, wherever in the list it stands."""
+    """By reservation. An extension adds to its block, in whatever order they are listed."""
     paid = [purchase for purchase in purchases if purchase.state is PurchaseState.CONFIRMED]
     found: dict[str, _Bought] = {}
     for one in sorted(paid, key=lambda one: bool(one.extends)):

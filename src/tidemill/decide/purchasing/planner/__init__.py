@@ -47,14 +47,14 @@ def plan(
     held = live_reservations(owned, policy.now)
     kept, left_out = filter_offers(offers, demand, prices, policy)
     longer, not_longer = filter_extensions(extensions, held, policy)
-    # 2. The cheapest cover, first as if money were no limit: it often is none.
+    # 2. The cheapest cover, first without budgets: often they do not bind.
     program = CoverProgram(build_problem(demand, held, kept, longer, prices, policy))
     found = _cheapest(program)
-    assert found is not None  # to buy nothing keeps every rule
+    assert found is not None  # to buy nothing is always allowed
     best, bound_usd, unlimited = found
-    # 3. The next best, which takes the first place if the search had stopped short of it.
+    # 3. The runner-up. It becomes the best if the search had stopped before finding it.
     best, second = _with_runner_up(program, best, bound_usd)
-    # 4. What it costs an hour, what would change it, and where blocks follow each other.
+    # 4. Rates, sensitivity, and the hand-overs between blocks.
     problem = program.problem
     bought, used = bought_gpu_hours(problem, best), _used_gpu_hours(program, best)
     spent_usd = best.cost.spent_usd
@@ -83,7 +83,7 @@ def price_cover(
     prices: Prices,
     policy: Policy,
 ) -> Cover | None:
-    """What somebody else's choice of offers would cost, all else done as well as can be. None: it breaks a rule."""
+    """What a given choice of offers would cost, with the rest chosen as well as possible. None: it breaks a rule."""
     held = live_reservations(owned, policy.now)
     kept, _ = filter_offers(offers, demand, prices, policy)
     longer, _ = filter_extensions(extensions, held, policy)
@@ -95,7 +95,7 @@ def price_cover(
 def _cheapest(
     program: CoverProgram, unlike: tuple[frozenset[str], ...] = ()
 ) -> tuple[Cover, float, Cover | None] | None:
-    """The cover, a bound on what any could cost, and what would be done without ceilings if that differs."""
+    """The cover, a lower bound on the cost of any cover, and the cover without budgets if that is another one."""
     found = program.solve(free=True, unlike=unlike)
     if found is None:
         return None
@@ -109,8 +109,8 @@ def _cheapest(
 
 
 def _with_runner_up(program: CoverProgram, best: Cover, bound_usd: float) -> tuple[Cover, RunnerUp | None]:
-    """The second is usually a neighbour of the first. Nothing costs less than the bound: for a neighbour near it
-    no further search is made. It is told and not bought, so twice the gap of the first will do."""
+    """The runner-up is usually a neighbour of the best. If a neighbour costs little more than the bound, there is no
+    further search. It is only reported, so twice the gap of the best is enough."""
     second = _cheapest_neighbour(program, best) if program.gap else None
     if second is None or second.cost.total_usd * (1 - 2 * program.gap) > bound_usd:
         found = _cheapest(program, (best.ids,))
@@ -123,7 +123,7 @@ def _with_runner_up(program: CoverProgram, best: Cover, bound_usd: float) -> tup
 
 
 def _cheapest_neighbour(program: CoverProgram, best: Cover) -> Cover | None:
-    """The cheapest of the likeliest: one purchase less, one more, one for another."""
+    """The cheapest of those whose estimate is lowest: one purchase less, one more, or one for another."""
     nearby = Neighbourhood(program, program.program.cost, program.money)
     price_cover = program.price(best.ids)
     assert price_cover is not None
@@ -147,7 +147,7 @@ def _demand_gpu_hours(problem: Problem) -> float:
 
 
 def _used_gpu_hours(program: CoverProgram, cover: Cover) -> float:
-    """Demand that was short with what is held, less what is short now."""
+    """What is short with the held blocks alone, less what is short with this cover."""
     nothing = program.price(frozenset(), free=True, blocks_only=True)
     assert nothing is not None
     return short_gpu_hours(program, nothing) - sum(gap.gpu_hours for gap in cover.uncovered)

@@ -1,4 +1,4 @@
-"""Where one block ends and another takes over: how long nobody serves, and what each way to avoid it costs.
+"""Where one block ends and another takes over: how long the gap is, and what each way to avoid it costs.
 
 Scheduled blocks lie on the 11:30 UTC grid, so two of them overlap by 0 or by whole days. Zero downtime is a day more of
 the successor, a day's extension of the predecessor, a block that starts now, or a bridge on demand: all four are
@@ -31,7 +31,7 @@ from tidemill.model.offers import Offer
 
 @dataclass(frozen=True, slots=True)
 class BlockSpan:
-    """A block in a pool: held, or to be bought; its end as this plan would have it."""
+    """A block in a pool, held or to be bought, with its end in this plan."""
 
     supply: Offer | Reservation
     gpus: int
@@ -47,10 +47,10 @@ class BlockSpan:
 def block_handovers(problem: Problem, cover: Cover) -> tuple[HandOver, ...]:
     found: list[HandOver] = []
     for number, pool in enumerate(problem.demand):
-        stretches = _block_spans(problem, cover, number)
-        for before in stretches:
+        spans = _block_spans(problem, cover, number)
+        for before in spans:
             if problem.policy.now <= before.last < problem.policy.until:
-                one = _hand_over(problem, number, pool, before, stretches)
+                one = _hand_over(problem, number, pool, before, spans)
                 found += [] if one is None else [one]
     return tuple(sorted(found, key=lambda one: (one.at, one.pool, one.before)))
 
@@ -70,14 +70,14 @@ def _block_spans(problem: Problem, cover: Cover, number: int) -> list[BlockSpan]
 
 
 def _hand_over(
-    problem: Problem, number: int, pool: PoolDemand, before: BlockSpan, stretches: list[BlockSpan]
+    problem: Problem, number: int, pool: PoolDemand, before: BlockSpan, spans: list[BlockSpan]
 ) -> HandOver | None:
-    """None: nobody misses the block when it ends, or what else is held covers for it."""
+    """None: the block is not needed when it ends, or other blocks cover for it."""
     after = next(
-        (stretch for stretch in stretches if stretch.last > before.last and stretch.first > before.first),
+        (stretch for stretch in spans if stretch.last > before.last and stretch.first > before.first),
         None,
     )
-    rest = [stretch for stretch in stretches if stretch is not before and stretch is not after]
+    rest = [stretch for stretch in spans if stretch is not before and stretch is not after]
     at = next((n for n, slot in enumerate(problem.slots) if slot.start <= before.last < slot.end), None)
     if at is None:
         return None
@@ -85,7 +85,7 @@ def _hand_over(
     gpus = min(problem.needs[number][at] - others - _unending(problem, number), before.gpus)
     if gpus <= 0:
         return None
-    gap = _gap(problem, number, before.last, stretches)
+    gap = _gap(problem, number, before.last, spans)
     back_to_back = pool.warm_up + (before.end - before.last)
     ways = _ways(problem, pool, before, after, gpus, max(gap, back_to_back))
     return HandOver(
@@ -99,14 +99,14 @@ def _unending(problem: Problem, number: int) -> int:
     )
 
 
-def _gap(problem: Problem, number: int, since: datetime, stretches: list[BlockSpan]) -> timedelta:
-    """How long, from there on, blocks alone give less than is needed."""
+def _gap(problem: Problem, number: int, since: datetime, spans: list[BlockSpan]) -> timedelta:
+    """How long, from `since` on, blocks alone serve less than is needed."""
     until = since
     for slot, need in zip(problem.slots, problem.needs[number], strict=True):
         if slot.end <= since:
             continue
         served = sum(
-            stretch.gpus for stretch in stretches if stretch.first <= slot.start and slot.end <= stretch.last
+            stretch.gpus for stretch in spans if stretch.first <= slot.start and slot.end <= stretch.last
         )
         if served + _unending(problem, number) >= need:
             break
@@ -151,7 +151,7 @@ def _more_of_b(problem: Problem, pool: PoolDemand, a: BlockSpan, b: BlockSpan | 
 
 
 def _extension_of_a(problem: Problem, pool: PoolDemand, a: BlockSpan, gap: timedelta) -> Mitigation:
-    """A held block is extended; one still to be bought is bought longer."""
+    """A held block is extended; an offer is replaced by a longer one."""
     needed, days = a.last + gap, ceil(gap / DAY)
     if isinstance(a.supply, Offer):
         longer = [

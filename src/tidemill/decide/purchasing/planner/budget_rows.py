@@ -1,4 +1,4 @@
-"""Rows that keep money within its ceilings: of a month, of a pool, of the whole plan.
+"""Constraint rows for budgets: of a month, of a pool, of the whole plan.
 
 Fees count in the month in which the purchase is due, hours on demand in the month in which they run.
 """
@@ -42,7 +42,7 @@ def budget_rows(program: CoverProgram) -> Iterable[Row]:
 
 
 def _payments(program: CoverProgram) -> Iterable[tuple[int | None, Month, int, float]]:
-    """Pool (None: of a block that several share), month, column, dollars for one of it."""
+    """Pool (None: a block that several pools share), month, column, and dollars for one unit of the column."""
     problem = program.problem
     for (number, pool), column in program.take.items():
         offer = problem.offers[number]

@@ -25,7 +25,7 @@ from tidemill.decide.purchasing.planner.slots import (
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.ec2_facts import MAX_INSTANCES_ON_A_DATE
 
-# Where one zone must be chosen at every instant the last half percent takes longer than all the rest; 1 % is promised.
+# Where one zone must be chosen the last half percent takes longer than all the rest; 1 % is promised.
 ONE_ZONE_GAP = 0.008
 PROMISED_GAP = 0.01
 # Hand-overs are shorter (30 to 60 minutes of wind-down and the warm-up), the hours between them longer.
@@ -41,7 +41,7 @@ class Zone:
 
 
 class CoverProgram:
-    """`rough`: as if several zones could serve a short stretch. It never costs more, and is far easier."""
+    """`rough`: a relaxation in which several zones may serve a short slot. It never costs more, and is far easier."""
 
     def __init__(self, problem: Problem, *, rough: bool = False) -> None:
         self.problem = problem
@@ -56,15 +56,15 @@ class CoverProgram:
         self.served: list[Served] = []
         self.zones: dict[tuple[int, int], dict[str, Zone]] = defaultdict(lambda: defaultdict(Zone))
         self._whole = [self._needs_whole_instances(number) for number in range(len(problem.demand))]
-        self._choices()
+        self._purchase_columns()
         self._holdings()
-        self._hours()
+        self._on_demand_columns()
         for pool in range(len(problem.demand)):
             for slot, need in enumerate(problem.needs[pool]):
                 if need:
-                    self._meet(pool, slot, need)
-        self._shelves()
-        self._daily_cap()
+                    self._cover_demand(pool, slot, need)
+        self._same_capacity()
+        self._date_limit()
         self.money = tuple(budget_rows(self))
 
     @property
@@ -73,7 +73,7 @@ class CoverProgram:
 
     @property
     def gap(self) -> float:
-        """What share of the cost may be left on the table; where a zone must be chosen, nearly all that is promised."""
+        """The relative gap at which the search stops; where a zone must be chosen, nearly the promised one."""
         gap = self.problem.policy.gap
         return max(gap, ONE_ZONE_GAP) if gap and self.one_zone else gap
 
@@ -83,7 +83,7 @@ class CoverProgram:
         free: bool = False,
         unlike: Iterable[frozenset[str]] = (),
     ) -> Solution | None:
-        """The best; `free`: as if there were no ceilings; `unlike`: other than these sets of offers."""
+        """The best solution. `free`: without budgets; `unlike`: other than these sets of offers."""
         unlike = tuple(unlike)
         start = None
         if self.gap and self.one_zone:
@@ -100,7 +100,8 @@ class CoverProgram:
         )
 
     def _from_rough(self, free: bool, unlike: Sequence[frozenset[str]]) -> Solution | None:
-        """Of the rough question, pools that share nothing each for themselves, priced in full. None: no such luck."""
+        """Solves the rough problem, independent pools one by one, and prices the result in full. None: that was not
+        enough."""
         ids: frozenset[str] = frozenset()
         bound = 0.0
         for problem in independent_problems(self.problem) if free and not unlike else (self.problem,):
@@ -113,11 +114,11 @@ class CoverProgram:
         return replace(priced, bound=min(bound, priced.objective)) if priced is not None else None
 
     def _split_by_money(self, free: bool) -> Iterable[int]:
-        """A ceiling could buy half an instance; without one, instances come out whole by themselves."""
+        """A budget could buy half an instance; without budgets, instances come out whole anyway."""
         return () if free else self.on_demand.values()
 
     def price(self, ids: frozenset[str], *, free: bool = False, blocks_only: bool = False) -> Solution | None:
-        """What it costs to take exactly these offers, for the pools they serve best. None: against a rule."""
+        """The cost of taking exactly these offers, for the pools they serve best. None: it breaks a rule."""
         found = self._price(ids, blocks_only=blocks_only, money=())
         if free or found is None or all(holds(row, found.values) for row in self.money):
             return found
@@ -138,7 +139,7 @@ class CoverProgram:
             more=[*wanted, *money],
             fixed=fixed,
             whole=self._split_by_money(not money),
-            gap=policy.gap / 10,  # to the last cent it can take minutes where a ceiling binds
+            gap=policy.gap / 10,  # exact to the cent it can take minutes where a budget binds
             most_nodes=policy.most_nodes,
         )
 
@@ -158,7 +159,7 @@ class CoverProgram:
         return frozenset(column for column in purchases if solution.values[column] > 0.5)
 
     def choices(self) -> list[int]:
-        """Purchases and zones: what is taken or not."""
+        """The columns of yes-or-no choices: purchases and zones."""
         picks = [column for by_zone in self._picked.values() for column in by_zone.values()]
         return [*self.take.values(), *self.extend, *picks]
 
@@ -179,14 +180,14 @@ class CoverProgram:
         return 1.0 - len(ids), INFINITE, terms
 
     def _needs_whole_instances(self, pool: int) -> bool:
-        """Whether on-demand instances could come out in fractions unless told otherwise. With one size that
-        divides every need they cannot, and the program is easier."""
+        """Whether on-demand instances need integer columns. With one size that divides every need they come out
+        whole, and the program is easier."""
         sizes = {self.problem.prices[name].gpus for name in self.problem.demand[pool].types}
         return len(sizes) > 1 or any(need % max(sizes) for need in self.problem.needs[pool])
 
     # --- what may serve ---------------------------------------------------------------------------------
 
-    def _choices(self) -> None:
+    def _purchase_columns(self) -> None:
         problem = self.problem
         for number, offer in enumerate(problem.offers):
             pools = [
@@ -213,7 +214,7 @@ class CoverProgram:
         ]
 
     def _holdings(self) -> None:
-        """Blocks of one pool count there; those of nobody in particular are shared out, slot by slot."""
+        """Blocks of one pool count there; blocks without a pool are shared between the pools, slot by slot."""
         problem = self.problem
         for block in problem.held:
             pools = problem.users(block)
@@ -244,12 +245,12 @@ class CoverProgram:
     def _share_while(
         self, block: Reservation, sure: bool, share: int, longer: Mapping[int, set[int]], slot: int
     ) -> None:
-        """A share after the paid end exists only with an extension that reaches so far."""
+        """After the paid end of a block there is a share only with an extension that reaches so far."""
         if not sure:
             reaching = {column: -float(block.count) for column, slots in longer.items() if slot in slots}
             self.program.row(-INFINITE, 0, {share: 1.0, **reaching})
 
-    def _hours(self) -> None:
+    def _on_demand_columns(self) -> None:
         """On demand by the hour. A node that is launched costs its warm-up too, so short bridges are not free."""
         problem = self.problem
         for pool, demand in enumerate(problem.demand):
@@ -269,10 +270,10 @@ class CoverProgram:
                         self.program.row(
                             -INFINITE, 0, {up: 1.0, new: -1.0, **({} if before is None else {before: -1.0})}
                         )
-        self._quota()
+        self._on_demand_quota()
 
-    def _quota(self) -> None:
-        """Of a type that several pools use, all of them together."""
+    def _on_demand_quota(self) -> None:
+        """The quota of a type holds for all pools that use it together."""
         together: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
         for (_, name, slot), column in self.on_demand.items():
             together[name, slot][column] = 1.0
@@ -283,7 +284,7 @@ class CoverProgram:
 
     # --- what must hold ---------------------------------------------------------------------------------
 
-    def _meet(self, pool: int, slot: int, need: int) -> None:
+    def _cover_demand(self, pool: int, slot: int, need: int) -> None:
         """Demand is served by blocks, by on-demand, or is short.
 
         A block that serves more than is missing counts as what is missing: the same choices stay possible and
@@ -328,8 +329,8 @@ class CoverProgram:
         return found
 
     def _picks(self, pool: int, slot: int, zones: Mapping[str, Zone]) -> Mapping[str, int]:
-        """Which zone serves. Where the same blocks could serve the zone that has most is best whatever the need, so
-        slots that differ only in need share their picks: fewer choices, and none lost."""
+        """Which zone serves. With the same blocks the zone that has most is best whatever the need, so slots that
+        differ only in need share their picks: fewer choices, and none lost."""
         key = (pool, tuple((name, zone.fixed, tuple(zone.terms)) for name, zone in sorted(zones.items())))
         if key not in self._picked:
             columns = {name: self.program.column(upper=1, whole=True) for name in sorted(zones)}
@@ -337,8 +338,8 @@ class CoverProgram:
             self._picked[key] = columns
         return self._picked[key]
 
-    def _shelves(self) -> None:
-        """Offers of one type, zone and window are views of one stock: no more than the largest of them showed."""
+    def _same_capacity(self) -> None:
+        """Offers of one type, zone and window are the same capacity: no more than the largest of them is taken."""
         shelves: dict[object, list[int]] = defaultdict(list)
         for number, offer in enumerate(self.problem.offers):
             shelves[offer.instance_type, offer.zone, offer.start, offer.end].append(number)
@@ -348,7 +349,7 @@ class CoverProgram:
                 terms = {c: float(count[o]) for (o, _), c in self.take.items() if o in count}
                 self.program.row(0, max(count.values()), terms)
 
-    def _daily_cap(self) -> None:
+    def _date_limit(self) -> None:
         held: dict[date, int] = defaultdict(int)
         by_date: dict[date, dict[int, float]] = defaultdict(dict)
         for block in self.problem.held:

@@ -1,4 +1,4 @@
-"""From the documents to the planner's question: whose demand, in GPUs, at what price, within which ceilings.
+"""Planner inputs from the documents: the demand of each pool in GPUs, its penalty, prices and ceilings.
 
 Knows the documents and the catalog; what is held and what is on sale are asked for elsewhere.
 """
@@ -40,7 +40,7 @@ from tidemill.spec.capacity_plan import (
 )
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 
-# Where a type is not sold on demand an uncovered hour is taken to be worth this many hours in a block.
+# For a type without an on-demand price, an uncovered hour counts as this many hours in a block.
 _WORTH_WITHOUT_ON_DEMAND = 2.0
 
 
@@ -74,7 +74,7 @@ def calendar_demand(spec: Spec, plan_name: str, learned_gpus: int) -> PoolDemand
 
 
 def window_demand(spec: Spec, plan: CapacityPlan) -> PoolDemand:
-    """Of a plan that has windows: what the planner would make of them."""
+    """The windows of a plan as a calendar, so that the planner can be compared with them."""
     windows = plan.spec.demand
     kinds = [spec.catalog.types[window.instance_type] for window in windows]
     steps = tuple(
@@ -94,7 +94,7 @@ def wind_down(pool: ComputePool | None) -> timedelta:
 
 
 def gpus_each(spec: Spec, calendar: DemandCalendar) -> int:
-    """Of an instance of the first type; where demand is in instances, of any."""
+    """GPUs of an instance of the first type. Demand in instances is about types of one size."""
     return max(1, spec.catalog.types[calendar.instance_types[0]].gpus)
 
 
@@ -121,7 +121,7 @@ def _worth(catalog: Catalog, name: str) -> float:
 
 
 def prices(spec: Spec, demand: Mapping[str, PoolDemand]) -> Prices:
-    """Of the types of these plans; with a price on demand only where every plan that uses the type allows it."""
+    """For the types of these plans; an on-demand price only where every plan that uses the type allows it."""
     users: dict[str, list[str]] = {}
     for plan, one in demand.items():
         for name in one.types:

@@ -43,7 +43,7 @@ def short_gpu_hours(program: CoverProgram, solution: Solution) -> float:
 
 
 def bought_gpu_hours(problem: Problem, cover: Cover) -> float:
-    """That the money pays for, from start to paid end, used or not."""
+    """The GPU hours that were paid for, from start to paid end, used or not."""
     hours = sum(problem.gpus(buy.offer) * ((buy.offer.end - buy.offer.start) / HOUR) for buy in cover.buys)
     for extend in cover.extends:
         block = problem.extended(extend)
@@ -56,7 +56,7 @@ def bought_gpu_hours(problem: Problem, cover: Cover) -> float:
 
 
 def _runs(program: CoverProgram, solution: Solution) -> tuple[OnDemand, ...]:
-    """Slots next to each other with as many instances are one run."""
+    """Adjacent slots with the same number of instances are one run."""
     problem = program.problem
     found: dict[tuple[int, str], list[OnDemand]] = defaultdict(list)
     for (pool, name, slot), column in sorted(program.on_demand.items()):
@@ -144,7 +144,7 @@ def sensitivity(program: CoverProgram, cover: Cover, unlimited: Cover | None) ->
 
 
 def _worth(program: CoverProgram, cover: Cover, id_: str, short_h: float) -> Worth:
-    """All else fixed: leave this one out and see what on-demand and penalties would cost instead."""
+    """Leaves this purchase out, all others fixed, and prices what on-demand and penalties would cost instead."""
     others = cover.ids - {id_}
     without = program.price(others, free=True)
     bare = program.price(others, free=True, blocks_only=True)
@@ -185,7 +185,7 @@ def _of_purchase(worth: Worth) -> list[str]:
 
 
 def _of_gaps(problem: Problem, cover: Cover) -> list[str]:
-    """For pools that are short: the penalty from which on-demand would fill it, where it may."""
+    """For pools that are short: the penalty from which on-demand instances would fill the gap, if they are allowed."""
     said: list[str] = []
     for pool in problem.demand:
         short = [gap for gap in cover.uncovered if gap.pool == pool.pool]

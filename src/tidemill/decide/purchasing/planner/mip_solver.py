@@ -1,4 +1,4 @@
-"""A mixed-integer program, row by row, solved by HiGHS so that the answer is always the same.
+"""A mixed-integer program, built row by row and solved by HiGHS, so that the answer is always the same.
 
 One thread, a fixed seed, limits on the gap and on the nodes of the search tree, none on time. HiGHS comes with the
 extra `plan`. Without it nothing is planned: a guess is no ground for spending tens of thousands of dollars.
@@ -15,8 +15,8 @@ from tidemill.model.errors import SpecError
 INFINITE = float("inf")
 Row = tuple[float, float, Mapping[int, float]]  # low, high, columns
 _ALWAYS_ALIKE = (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0))
-# What is left is to prove it: no more guessing. Measured on one-zone questions of 8 weeks and 200 offers: a third less
-# time than with what HiGHS does by itself.
+# With a good start the rest is proof: heuristics are off. Measured on one-zone problems of 8 weeks and 200 offers: a
+# third less time than with the defaults of HiGHS.
 _FROM_A_GOOD_START = (
     ("mip_heuristic_effort", 0.0), ("mip_heuristic_run_rins", False), ("mip_heuristic_run_rens", False),
     ("mip_heuristic_run_root_reduced_cost", False), ("mip_heuristic_run_feasibility_jump", False),
@@ -32,11 +32,13 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """A solution that need not be whole."""
+    """A solution of the relaxation: values need not be integers."""
 
     values: Sequence[float]
-    bound: float  # what it costs: no whole one costs less
-    reduced: Sequence[float]  # by column: what takes one of it costs at least so much more than the bound
+    bound: float  # its cost: no integer solution costs less
+    reduced: Sequence[
+        float
+    ]  # reduced cost by column: a solution with one unit of it costs at least so much more
     duals: Sequence[float]  # by row, those that were added for this time after the program's own
 
 
@@ -88,12 +90,12 @@ class Program:
         """With more rows, some columns fixed and some whole for this time only; from a good solution, if there is one.
         None: there is no solution."""
         highspy = _highspy()
-        if not self._cost:  # HiGHS has no answer to an empty question
+        if not self._cost:  # HiGHS cannot solve an empty program
             return None if any(low > 0 for low, _, _ in more) else Solution((), 0.0, 0.0)
         solver = highspy.Highs()
         for option, value in (
             *_ALWAYS_ALIKE,
-            # Restarts pay on long searches; these end at the root or soon after, and take half as long without.
+            # Restarts help in long searches. These end at the root node or soon after, and take half as long without.
             ("mip_allow_restart", False),
             ("mip_rel_gap", gap), ("mip_abs_gap", 1e-6), ("mip_max_nodes", most_nodes),
             *(_FROM_A_GOOD_START if start is not None else ()),
@@ -148,7 +150,7 @@ def holds(row: Row, values: Sequence[float]) -> bool:
 
 
 class Relaxation:
-    """The program without whole numbers, solved again from where it stood as rows are added."""
+    """The linear relaxation, solved again from the last basis as rows are added."""
 
     def __init__(self, solver: Any, columns: int, optimal: Any) -> None:
         self._solver, self._columns, self._optimal = solver, columns, optimal
@@ -169,7 +171,7 @@ class Relaxation:
 
 
 def why_no_solver() -> str:
-    """Why nothing can be planned; empty: the solver is there."""
+    """Why the planner cannot run; empty: the solver is installed."""
     try:
         _highspy()
     except SpecError as missing:

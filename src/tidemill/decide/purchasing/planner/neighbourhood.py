@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Move = tuple[float, tuple[int, ...]]  # dollars more, columns that change
 # GPUs by zone in a slot, the zone it adds to, how many, what is needed, USD for one that is missing, how zones count.
 _Serves = tuple[list[int], int, int, int, float, Callable[[list[int]], int]]
-_NOISE_USD = 1.0  # the estimate is no better than that
+_NOISE_USD = 1.0  # smaller differences of the estimate mean nothing
 
 
 class Neighbourhood:
@@ -64,7 +64,7 @@ class Neighbourhood:
                 self._flip(column)
 
     def descend(self, among: Sequence[int]) -> float:
-        """To a cover that no single change makes cheaper. Dollars more: less than nothing, or nothing."""
+        """Local search: to a cover that no single change makes cheaper. Returns the change of cost, 0 or less."""
         all_usd = 0.0
         while True:
             singles = self.leave() + self.add(among)
@@ -84,7 +84,7 @@ class Neighbourhood:
         return [(self._more_usd(column), (column,)) for column in among if self._may_take(column)]
 
     def swap(self, among: Sequence[int]) -> list[Move]:
-        """Only for another at the same time: else it is two changes, each good or bad by itself."""
+        """Only purchases that overlap in time: others are two independent changes."""
         found: list[Move] = []
         for old in sorted(self.chosen & self._span.keys()):
             pool, first, last = self._span[old]
@@ -102,7 +102,7 @@ class Neighbourhood:
         return free and all(usd <= self._left_usd[row] for row, usd in self._fees[column])
 
     def _more_usd(self, column: int) -> float:
-        """By taking it, or leaving it."""
+        """The change of cost if this purchase is added, or removed if it is chosen."""
         sign = -1 if column in self.chosen else 1
         more_usd = sign * self._cost_usd[column]
         for held, zone, gpus, need, usd, served in self._serves.get(column, ()):
@@ -138,7 +138,8 @@ def _least_usd(program: CoverProgram, pool: int, slot: int, cost_usd: Sequence[f
 
 
 def _groups(program: CoverProgram) -> dict[int, object]:
-    """Of each group one is taken: offers of one window in a zone are views of one stock, a block is extended once."""
+    """At most one purchase of a group is chosen: offers of one window in a zone are the same capacity, and a block is
+    extended once."""
     found: dict[int, object] = {}
     for (number, _), column in program.take.items():
         offer = program.problem.offers[number]

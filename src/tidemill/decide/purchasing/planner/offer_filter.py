@@ -1,6 +1,6 @@
 """Which offers may enter the plan: legal lengths and sizes, on the grid, early enough, fresh, under the ceiling.
 
-EC2 would not sell most of what is refused here; a planner fed by anything else must not believe it either.
+EC2 would not sell most of what is rejected here; offers from another source are checked the same way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidemill.spec.units import format_duration
 
 
 def live_reservations(owned: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
-    """What will serve: an unpaid block is counted (it is ours to lose), an unpaid extension is not."""
+    """Reservations that will serve. A block with a pending payment counts, an extension with one does not."""
     live = (block for block in owned if block.state in LIVE_STATES and (block.end is None or block.end > now))
     return tuple(sorted(live, key=lambda one: (one.start, one.id)))
 
@@ -44,7 +44,7 @@ def filter_offers(
     left_out: list[RejectedOffer] = []
     for seen in sorted(offers, key=lambda one: (one.at, one.offer.id)):
         why = _why_not(seen, demand, prices, policy)
-        kept.pop(seen.offer.id, None)  # seen again: the latest sighting is the one that counts
+        kept.pop(seen.offer.id, None)  # seen again: only the latest answer counts
         if why:
             left_out.append(RejectedOffer(seen.offer.id, why))
         else:
@@ -123,12 +123,12 @@ def _on_grid(at: datetime) -> bool:
 
 
 def starts_now(offer: Offer) -> bool:
-    """Off the 11:30 UTC grid: only what starts at once does."""
+    """Only start-now blocks start off the 11:30 UTC grid."""
     return not _on_grid(offer.start)
 
 
 def _legal_length(start: datetime, end: datetime, now: datetime) -> bool:
-    """On the grid exactly a legal length; one that starts now is a little shorter or longer than one."""
+    """A block on the grid has exactly a legal length; a start-now block is a little shorter or longer."""
     length = end - start
     if _on_grid(start):
         return is_legal_duration(length)

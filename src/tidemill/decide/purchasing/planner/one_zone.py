@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 MOST_ROUNDS = 25
-_STALLED = 1e-4  # of the cost, in three rounds: the rest is for the search
-_CLEARLY = 1e-2  # of a block: what is cut off must be worth a row
+_STALLED = 1e-4  # progress in three rounds, of the cost: below it the cuts stop and the search begins
+_CLEARLY = 1e-2  # violation of a cut, of a block: smaller ones are not added
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The question without whole numbers, made tight."""
+    """The linear relaxation after the cuts."""
 
     rows: list[Row]
     relaxed: Relaxed
@@ -87,7 +87,7 @@ def _cuts(slot: Served, values: Sequence[float]) -> Iterable[Row]:
 
 
 def _of_a_share(zone: InZone, values: Sequence[float]) -> Iterable[Row]:
-    """A block serves no more than it is taken, and no more than its zone is picked: whichever is less here."""
+    """A block serves at most the share to which it is taken, and at most the share to which its zone is picked."""
     terms, by_pick = _less_of_both(zone, values)
     most = by_pick * values[zone.pick] + sum(gpus * values[column] for column, gpus in terms.items())
     if values[zone.amount] > most + _CLEARLY / 10 * max(zone.terms.values(), default=1.0):
@@ -134,9 +134,9 @@ def _step(pieces: float, part: float) -> float:
 # --- the search ---------------------------------------------------------------------------------------
 
 
-_TAKEN_FROM = (0.7, 0.5, 0.3, 1.1)  # shares of a block from which it is taken for a start; the last: none
-_FAR = 0.2  # from the bound: happens where ceilings bind hard
-_NOT_FAR = 0.03  # of the cost: what must cost more than that is not tried for a start
+_TAKEN_FROM = (0.7, 0.5, 0.3, 1.1)  # a block is in the start if its share is at least this; the last: none is
+_FAR = 0.2  # distance from the bound: happens where budgets bind hard
+_NOT_FAR = 0.03  # of the cost: purchases with a higher reduced cost are not tried for a start
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def one_zone_search(
     if start is not None and root.relaxed.bound >= start.objective * (1 - rough.gap):
         return FoundCover(rough.chosen(start), root.relaxed.bound)
     if start is not None and start.objective * (1 - _FAR) > root.relaxed.bound:
-        start = None  # the solver's own guesses, which cost time, are better than that
+        start = None  # the solver's own heuristics take time, and find a better start
     fixed, bound = _too_dear(rough, root, start)
     found = rough.program.solve(
         more=[*rows, *root.rows],
@@ -169,7 +169,7 @@ def one_zone_search(
 
 
 def _too_dear(rough: CoverProgram, root: Root, start: Solution | None) -> tuple[dict[int, float], float]:
-    """What would cost more than is left to be saved can be left out; nothing with it costs less than that."""
+    """Fixes columns whose reduced cost is more than what is left to be saved: no cheaper solution has them."""
     if start is None:
         return {}, float("inf")
     worth_usd = start.objective * (1 - rough.gap)
@@ -185,7 +185,7 @@ def _too_dear(rough: CoverProgram, root: Root, start: Solution | None) -> tuple[
 def _start(
     rough: CoverProgram, root: Root, money: Sequence[Row], unlike: Sequence[frozenset[str]]
 ) -> Solution | None:
-    """From the blocks that the question without whole numbers takes to a good share, one by one to better ones."""
+    """Starts from the blocks with a large share in the relaxation, and improves by local search."""
     values, purchases = root.relaxed.values, [*rough.take.values(), *rough.extend]
     among = [c for c in purchases if root.relaxed.reduced[c] <= _NOT_FAR * root.relaxed.bound]
     nearby = Neighbourhood(rough, _with_ceilings(rough, root, money), money)
@@ -201,7 +201,7 @@ def _start(
 
 
 def _with_ceilings(rough: CoverProgram, root: Root, money: Sequence[Row]) -> list[float]:
-    """What columns cost where money is short: a dollar under a ceiling that binds is worth more than a dollar."""
+    """Costs with the dual prices of the budgets: a dollar under a budget that binds is worth more than a dollar."""
     cost_usd = list(rough.program.cost)
     for number, (_, _, terms) in enumerate(money):
         worth = root.relaxed.duals[len(rough.program.rows) + number]

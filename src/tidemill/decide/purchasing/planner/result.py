@@ -1,4 +1,4 @@
-"""What the purchase planner answers: the plan, what it costs, what came second, and what would change it."""
+"""What the purchase planner answers: the plan, its cost, the runner-up, and what would change the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemill.model.offers import Offer
 class Cost:
     fees_usd: int
     on_demand_usd: float
-    penalty_usd: float  # not money: what the uncovered hours are said to be worth
+    penalty_usd: float  # not money: the stated worth of the uncovered hours
 
     @property
     def spent_usd(self) -> float:
@@ -71,7 +71,7 @@ class Cover:
 
     @property
     def ids(self) -> frozenset[str]:
-        """Of the offers and extension offers it takes."""
+        """The ids of the offers and extension offers it takes."""
         return frozenset([buy.offer.id for buy in self.buys] + [extend.id for extend in self.extends])
 
 
@@ -85,7 +85,7 @@ class RejectedOffer:
 
 @dataclass(frozen=True, slots=True)
 class RunnerUp:
-    """The best cover that takes at least one offer more, less or other."""
+    """The best cover that differs in at least one offer."""
 
     cover: Cover
     dearer_usd: float
@@ -99,7 +99,7 @@ class Worth:
     id: str
     saves_usd: float
     gpu_hours: float  # of demand that only it covers
-    on_demand_below_usd_h: float | None  # per instance; None: it does not stand in for anything
+    on_demand_below_usd_h: float | None  # per instance; None: it replaces nothing
     penalty_below_usd_gpu_h: float | None
 
 
@@ -109,7 +109,7 @@ class Sensitivity:
 
     worths: tuple[Worth, ...]
     budget_binds: bool
-    unlimited: Cover | None  # the best cover were there no ceiling on money; None: it is this one
+    unlimited: Cover | None  # the best cover without budgets; None: it is this one
     words: tuple[str, ...]
 
 
@@ -123,8 +123,8 @@ class HandOver:
     at: datetime  # the end of `before`
     gpus: int  # that would be missing in the gap
     gap: timedelta  # with the blocks of this plan alone
-    gap_back_to_back: timedelta  # with no overlap: what the ways below are against
-    ways: tuple[Mitigation, ...]  # cheapest first, those that do not exist last
+    gap_back_to_back: timedelta  # without any overlap: what `ways` avoid
+    ways: tuple[Mitigation, ...]  # the cheapest first, unavailable ones last
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,6 @@ class PurchasePlan:
 
     @property
     def gap(self) -> float:
-        """What share of the cost could at most still be saved; 0: it is the cheapest for certain."""
+        """The share of the cost that could at most be saved; 0: it is certainly the cheapest."""
         total = self.cover.cost.total_usd
         return max(0.0, total - self.bound_usd) / total if total > 0 else 0.0

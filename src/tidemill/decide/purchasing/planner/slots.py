@@ -1,6 +1,6 @@
-"""The question cut into slots: stretches of time in which neither demand nor anything that could serve it changes.
+"""The problem cut into slots: spans of time in which neither demand nor anything that could serve it changes.
 
-Facts and arithmetic on instants only; what to choose is the program's.
+Facts and arithmetic on instants only; `cover_program` chooses.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Problem:
 
 
 def serving_span(pool: PoolDemand, supply: Offer | Reservation, until: datetime) -> tuple[datetime, datetime]:
-    """From when to when it counts: nodes must come up after its start and be gone before its end."""
+    """From when to when it serves: nodes come up after its start and must be gone before its end."""
     end = supply.end
     last = until if end is None else end - _wind_down(pool, supply)
     return supply.start + pool.warm_up, last
@@ -98,8 +98,8 @@ def _wind_down(pool: PoolDemand, supply: Offer | Reservation) -> timedelta:
 
 
 def dates(start: datetime, end: datetime) -> list[date]:
-    """Every UTC date it touches. The day of a hand-over counts both blocks: EC2's page says "on any one date", and
-    the strict reading is the one that cannot surprise later."""
+    """Every UTC date it touches. The day of a hand-over counts both blocks: the EC2 guide says "on any one date", and
+    the strict reading is the safe one."""
     first = start.date()
     return [first + number * DAY for number in range((end.date() - first).days + 1)]
 
@@ -136,7 +136,7 @@ def build_problem(
 
 
 def independent_problems(problem: Problem) -> list[Problem]:
-    """Pools that could use nothing in common are questions of their own, while money and EC2's caps are no limit."""
+    """Pools without a common type are independent problems, as long as neither budgets nor EC2's date limit bind."""
     groups: list[list[PoolDemand]] = []
     for pool in problem.demand:
         joined = [group for group in groups if any(set(one.types) & set(pool.types) for one in group)]
@@ -184,7 +184,7 @@ def _needs(pool: PoolDemand, prices: Prices, policy: Policy, slots: Sequence[Slo
 
 
 def _months(begin: datetime, until: datetime) -> set[datetime]:
-    """The first instants of the months in between: budgets begin anew there."""
+    """The first instants of the months in between: monthly budgets start again there."""
     first = begin.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     found = set()
     while first < until:
