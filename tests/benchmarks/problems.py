@@ -1,4 +1,4 @@
-"""Builders of small packing problems and of hand-made answers, for the tests of those who judge them."""
+"""Builders of small packing problems and of solutions written by hand, for the tests of the checker and the bounds."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ def problem(pods, nodes=(), options=(), **rest) -> Problem:
     return Problem(tuple(pods), tuple(nodes), tuple(options), **rest)
 
 
-def answer(stated: Problem, where: str) -> Solution:
-    """An answer written as one word an ask: `n1 new m:2 -` puts the first on place n1, the second on an opened
-    node of the only flavour, the third on the second opened node of flavour m; `-` leaves it out."""
+def written_solution(stated: Problem, where: str) -> Solution:
+    """A solution from one word per pod: `n1 m m:2 -` puts the first on node n1, the second on an opened node of
+    option m, the third on the second opened node of option m; `-` leaves it unplaced."""
     names = [p.name for p in stated.nodes]
     options = {f"{f.name}@{f.labels.get(ZONE, '')}": f for f in reversed(stated.options)}
     options |= {f.name: f for f in reversed(stated.options)}
     solution, opened = Solution(), {}
     for index, word in enumerate(where.split()):
         if word == "-":
-            solution.unplaced[index] = "no place fits"
+            solution.unplaced[index] = "no node fits"
         elif word in names:
             solution.existing.setdefault(names.index(word), []).append(index)
         else:
@@ -84,9 +84,9 @@ def answer(stated: Problem, where: str) -> Solution:
     return solution
 
 
-def kinds(stated: Problem, where: str) -> list[str]:
-    """The kinds of fault that the checker finds in an answer, in order and each once."""
-    return list(dict.fromkeys(fault.kind for fault in check(stated, answer(stated, where))))
+def fault_kinds(stated: Problem, where: str) -> list[str]:
+    """The kinds of fault that the checker finds in a solution, in order and each once."""
+    return list(dict.fromkeys(fault.kind for fault in check(stated, written_solution(stated, where))))
 
 
 def having(key: str, *values: str, operator="In") -> tuple[Expression, ...]:

@@ -1,4 +1,4 @@
-"""Random small clusters with every rule in play, as a Hypothesis strategy: for whoever answers Problems."""
+"""Random small problems with every rule, as a Hypothesis strategy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def maybe(strategy, often: int = 3):
 
 @st.composite
 def rules(draw) -> dict:
-    """Labels, and what a pod minds about nodes and about others."""
+    """Labels, and rules about nodes and other pods."""
     return {
         "labels": {"app": draw(LETTERS)},
         "affinity": draw(maybe(st.tuples(st.builds(lambda k, v: term(k, app=v), KEYS, LETTERS)), 5)),
@@ -100,7 +100,7 @@ def existing_nodes(draw):
 
 @st.composite
 def options(draw):
-    """Odd ones; and mostly, so that there is something to do well, one that would take anybody in any zone."""
+    """Random ones; and mostly one that takes every pod in every zone, so that most pods can be placed."""
     roomy = {"capacity": {"cpu": 8_000, "pods": 8}, "price": 9.0, "rank": (1,), "group": "on-demand"}
     found = [option("roomy", zone, labels={SOURCE: "on-demand"}, **roomy) for zone in "abc"]
     if not draw(st.sampled_from([True, True, True, False])):

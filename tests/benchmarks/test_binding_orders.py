@@ -1,4 +1,4 @@
-"""The checker's word on affinity against the plainest possible one: try every order of binding, pod by pod."""
+"""The checker's affinity rule compared with exhaustive search over all binding orders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AFFINITIES = st.one_of(st.just(()), st.tuples(TERMS), st.tuples(TERMS, TERMS))
 
 
 def binds(stated, where, order) -> bool:
-    """Whether the scheduler would bind the pods in this order, as its InterPodAffinity filter is written."""
+    """Whether the scheduler would bind the pods in this order, by its InterPodAffinity filter."""
     bound = [(r.shape, n) for n, p in enumerate(stated.nodes) for r in p.existing_pods]
     for index in order:
         shape, host = stated.pods[index].shape, where[index]
@@ -44,7 +44,7 @@ def domain(wanted, host: int) -> str:
     st.lists(st.tuples(LABELS, AFFINITIES, st.integers(0, 2)), min_size=1, max_size=4),
     st.lists(st.tuples(LABELS, st.integers(0, 2)), max_size=2),
 )
-def test_affinity_holds_exactly_when_some_order_of_binding_works(pods, settled):
+def test_affinity_holds_exactly_if_some_binding_order_works(pods, settled):
     existing_pods = [
         tuple(running(labels=labels) for labels, host in settled if host == number)
         for number in range(len(HOSTS))

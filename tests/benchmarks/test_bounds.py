@@ -18,13 +18,13 @@ from tests.benchmarks.problems import (
     HOST,
     SOURCE,
     ZONE,
-    answer,
     existing,
     option,
     pending,
     problem,
     spread,
     term,
+    written_solution,
 )
 from tests.benchmarks.random_problems import problems
 from tests.checker.check import check
@@ -43,7 +43,7 @@ def pods(count, cpu, **rest):
 
 @settings(max_examples=150)
 @given(problems(most_asks=8))
-def test_no_sound_answer_that_places_everybody_is_cheaper_than_the_bound(stated):
+def test_no_sound_solution_that_places_every_pod_is_cheaper_than_the_bound(stated):
     solution = first_fit(stated)
     placed = tuple(a for index, a in enumerate(stated.pods) if index not in solution.unplaced)
     assert lower_bound(replace(stated, pods=placed)) <= solution.price + 1e-6
@@ -57,12 +57,12 @@ def test_the_bound_of_a_mix_is_below_the_reference(mix):
     assert 0 < lower_bound(stated) <= first_fit(stated).price
 
 
-def test_volume_is_paid_at_the_best_price_per_unit():
+def test_requests_cost_at_least_the_best_price_per_unit():
     stated = problem(pods(10, 500), [], [sized("small", 1000, 2.0), sized("large", 4000, 4.0)])
     assert volumetric(stated) == pytest.approx(5.0)
 
 
-def test_what_is_there_and_what_is_prepaid_costs_nothing():
+def test_existing_and_prepaid_nodes_cost_nothing():
     block = sized("block", 1000, 0.0, stock="cr-1")
     stated = problem(pods(10, 500), [existing(free={"cpu": 1000, "pods": 9})], [block, sized("m", 1000, 1.0)])
     assert volumetric(stated) == pytest.approx(4.0)
@@ -70,14 +70,14 @@ def test_what_is_there_and_what_is_prepaid_costs_nothing():
     assert volumetric(stated) == pytest.approx(1.0)
 
 
-def test_a_flavour_nobody_may_use_does_not_make_it_cheaper():
+def test_an_option_that_no_pod_may_use_does_not_lower_the_bound():
     stated = problem(
         pods(4, 500, refuses=["hourly"]), [], [sized("m", 1000, 0.1, group="hourly"), sized("k", 1000, 1.0)]
     )
     assert volumetric(stated) == pytest.approx(2.0)
 
 
-def test_pods_that_avoid_each_other_force_hosts_open():
+def test_pods_with_host_anti_affinity_force_nodes_open():
     alone = pods(5, 500, labels={"app": "x"}, anti_affinity=(term(HOST, app="x"),))
     options = [sized("tiny", 100, 0.2), sized("small", 600, 1.0), sized("large", 10_000, 5.0)]
     stated = problem(alone, [], options)
@@ -86,7 +86,7 @@ def test_pods_that_avoid_each_other_force_hosts_open():
     assert volumetric(problem(alone, [existing(), existing("n2")], options)) == pytest.approx(3.0)
 
 
-def test_hosts_and_volume_are_weighed_together():
+def test_forced_nodes_and_requests_are_combined():
     # Every node keeps 100 of its CPU for itself, so five hosts pay that five times.
     options = [sized(f"t{n}", n * 1000 - 100, float(n)) for n in range(1, 50)]
     alone = pods(5, 800, labels={"app": "x"}, anti_affinity=(term(HOST, app="x"),))
@@ -94,13 +94,13 @@ def test_hosts_and_volume_are_weighed_together():
     assert volumetric(problem([*alone, *rest], [], options)) == pytest.approx(24.5)
 
 
-def test_the_relaxation_knows_that_pods_come_whole():
+def test_the_relaxation_knows_how_many_whole_pods_a_node_holds():
     stated = problem(pods(4, 600), [], [sized("m", 1000, 1.0)])
     assert volumetric(stated) == pytest.approx(2.4)
     assert relaxed(stated) == pytest.approx(4.0)
 
 
-def test_the_relaxation_has_no_answer_where_there_is_none():
+def test_the_relaxation_has_no_optimum_for_an_infeasible_problem():
     assert relaxed(problem(pods(1, 2000), [], [sized("m", 1000, 1.0)])) is None
     assert relaxed(problem(pods(4, 600), [], [sized("m", 1000, 1.0, stock="few")], stocks={"few": 3})) is None
 
@@ -115,7 +115,7 @@ def test_the_optimum_mixes_types():
     assert exact_optimum(stated) == pytest.approx(2.6)
 
 
-def test_the_optimum_uses_what_is_there_and_keeps_stocks_and_limits():
+def test_the_optimum_uses_existing_nodes_and_keeps_stocks_and_limits():
     options = [
         sized("block", 1000, 0.0, stock="cr-1"),
         sized("cheap", 1000, 1.0, budget="pool", consumes={"nodes": 1}),
@@ -137,7 +137,7 @@ def test_the_optimum_keeps_a_gang_in_one_zone_and_on_one_source():
     assert exact_optimum(problem(gang, [], sources, stocks={"one": 1})) == pytest.approx(3.0)
 
 
-def test_the_optimum_deals_zones_and_keeps_loners_apart():
+def test_the_optimum_keeps_zone_spread_and_host_anti_affinity():
     dealt = pods(2, 100, labels={"app": "x"}, spread=(spread(ZONE, {"app": "x"}),))
     zones = [sized("m", 1000, 1.0, "a"), sized("m", 1000, 7.0, "b")]
     assert exact_optimum(problem(dealt, [], zones)) == pytest.approx(8.0)
@@ -145,7 +145,7 @@ def test_the_optimum_deals_zones_and_keeps_loners_apart():
     assert exact_optimum(problem(alone, [], zones)) == pytest.approx(3.0)
 
 
-def test_the_optimum_of_a_question_it_cannot_state_is_not_guessed():
+def test_there_is_no_optimum_for_a_problem_that_cannot_be_stated():
     options = [sized("m", 1000, 1.0)]
     assert exact_optimum(problem(pods(1, 10, affinity=(term(ZONE, app="x"),)), [], options)) is None
     assert exact_optimum(problem(pods(1, 10, host_ports=(("TCP", 1, ""),)), [], options)) is None
@@ -165,7 +165,7 @@ def test_the_optimum_of_a_question_it_cannot_state_is_not_guessed():
     st.lists(st.tuples(st.integers(1, 8), st.sampled_from("ab"), st.integers(1, 9)), min_size=1, max_size=2),
     st.integers(0, 4),
 )
-def test_the_optimum_is_what_trying_everything_finds(wanted, offered, there):
+def test_the_optimum_equals_exhaustive_search(wanted, offered, there):
     rules = {
         "spread": {"spread": (spread(ZONE, {"app": "x"}),)},
         "loner": {"anti_affinity": (term(HOST, app="x"),), "labels": {"app": "x", "alone": "yes"}},
@@ -180,6 +180,6 @@ def test_the_optimum_is_what_trying_everything_finds(wanted, offered, there):
     options = [sized(f"t{n}", cpu * 1000, float(price), zone) for n, (cpu, zone, price) in enumerate(offered)]
     stated = problem(replicas, [existing("n1", free={"cpu": there * 1000, "pods": 9})], options)
     words = ["n1", *(f"{f.name}:{k}" for f in options for k in range(len(replicas)))]
-    found = [answer(stated, " ".join(where)) for where in product(words, repeat=len(replicas))]
+    found = [written_solution(stated, " ".join(where)) for where in product(words, repeat=len(replicas))]
     best = min((s.price for s in found if not check(stated, s)), default=None)
     assert exact_optimum(stated) == (None if best is None else pytest.approx(best))

@@ -1,16 +1,16 @@
-"""The large cluster that decisions are timed on is one the engine can really decide about."""
+"""The engine can really decide about the large cluster that decisions are timed on."""
 
 from benchmarks.decision import a_little_later, measure, spec, world
 from tidemill.decide import decide
 from tidemill.model.plan import Admit
 
 
-def test_every_pod_of_the_queue_finds_room_or_a_reason():
+def test_every_pending_pod_gets_a_node_or_a_reason():
     timing = measure(nodes=40, running=200, pending=60)
     assert timing.actions + timing.unmet >= 60
 
 
-def test_what_is_remembered_between_two_decisions_changes_no_answer():
+def test_what_is_remembered_between_two_decisions_changes_no_decision():
     documents = spec(40)
     first = world(documents, 40, 200, 60)
     decide(documents, first)

@@ -1,4 +1,4 @@
-"""The reference packer: sound on anything, first by place, then by rank, then by price; gangs leave no trace."""
+"""The first-fit reference is sound on every problem and leaves no pod unplaced that would fit."""
 
 from __future__ import annotations
 
@@ -9,26 +9,35 @@ from hypothesis import given, settings
 
 from benchmarks.first_fit import first_fit, overlooked
 from benchmarks.mixes import MIXES, build
-from tests.benchmarks.problems import SOURCE, ZONE, answer, existing, option, pending, problem, spread
+from tests.benchmarks.problems import (
+    SOURCE,
+    ZONE,
+    existing,
+    option,
+    pending,
+    problem,
+    spread,
+    written_solution,
+)
 from tests.benchmarks.random_problems import problems
 from tests.checker.check import check
 
 
 @settings(max_examples=200)
 @given(problems())
-def test_its_answers_keep_every_rule_on_any_problem(stated):
+def test_first_fit_keeps_every_rule_on_any_problem(stated):
     assert check(stated, first_fit(stated)) == []
 
 
 @pytest.mark.parametrize("mix", [mix for mix in MIXES if mix != "cluster"])
-def test_its_answers_keep_every_rule_on_the_mixes(mix):
+def test_first_fit_keeps_every_rule_on_the_mixes(mix):
     stated = build(mix, 150)
     solution = first_fit(stated)
     assert check(stated, solution) == []
     assert not solution.unplaced
 
 
-def test_takes_nodes_that_are_there_before_it_opens_any():
+def test_existing_nodes_are_used_before_one_is_opened():
     solution = first_fit(
         problem([pending(), pending("b")], [existing("n1", free={"cpu": 150, "pods": 9})], [option("m")])
     )
@@ -36,7 +45,7 @@ def test_takes_nodes_that_are_there_before_it_opens_any():
     assert [node.pods for node in solution.opened] == [[1]]
 
 
-def test_opens_by_rank_first_and_by_price_among_equals():
+def test_nodes_are_opened_by_rank_then_by_price():
     dear, cheap = option("dear", price=3.0, rank=(1,)), option("cheap", price=2.0, rank=(1,))
     prepaid = option("block", price=9.0, rank=(0,), stock="cr-1")
     stated = problem(
@@ -45,7 +54,7 @@ def test_opens_by_rank_first_and_by_price_among_equals():
     assert [node.option.name for node in first_fit(stated).opened] == ["block", "cheap"]
 
 
-def test_the_largest_come_first_and_more_important_ones_before_them():
+def test_pods_go_by_priority_then_the_largest_first():
     room = existing("n1", free={"cpu": 1000, "pods": 9})
     small, large = pending("small", cpu=400), pending("large", cpu=900)
     assert first_fit(problem([small, large], [room])).existing == {0: [1]}
@@ -75,7 +84,7 @@ def test_a_gang_goes_where_all_of_it_fits():
     assert first_fit(problem(gang, [small, large])).existing == {1: [0, 1]}
 
 
-def test_deals_pods_over_zones_that_only_flavours_bring():
+def test_pods_are_spread_over_zones_that_only_options_have():
     deal = [pending(f"p{n}", labels={"app": "x"}, spread=(spread(ZONE, {"app": "x"}),)) for n in range(6)]
     stated = problem(deal, [], [option("m", zone) for zone in "abc"])
     zones = [node.option.labels[ZONE] for node in first_fit(stated).opened for _ in node.pods]
@@ -93,30 +102,30 @@ def test_stops_at_a_limit_in_the_middle_of_a_batch():
     assert len(solution.unplaced) == 2
 
 
-def test_sees_who_was_left_out_though_there_was_a_place():
+def test_finds_an_unplaced_pod_that_would_fit():
     room = existing("n1", free={"cpu": 1000, "pods": 9})
     stated = problem([pending("a", cpu=600), pending("b", cpu=600), pending("c", cpu=300)], [room])
-    assert overlooked(stated, answer(stated, "n1 - n1")) == []
-    assert overlooked(stated, answer(stated, "n1 - -")) == [2]
-    assert overlooked(stated, answer(stated, "- - n1")) == [0]  # either, not both
+    assert overlooked(stated, written_solution(stated, "n1 - n1")) == []
+    assert overlooked(stated, written_solution(stated, "n1 - -")) == [2]
+    assert overlooked(stated, written_solution(stated, "- - n1")) == [0]  # either, not both
 
 
-def test_sees_that_one_more_node_could_have_been_opened_within_stock_and_limit():
+def test_finds_an_unplaced_pod_for_which_a_node_could_be_opened():
     few = option("m", capacity={"cpu": 1000, "pods": 1}, stock="few")
     stated = problem([pending("a"), pending("b")], [], [few], stocks={"few": 2})
-    assert overlooked(stated, answer(stated, "m -")) == [1]
-    assert overlooked(replace(stated, stocks={"few": 1}), answer(stated, "m -")) == []
+    assert overlooked(stated, written_solution(stated, "m -")) == [1]
+    assert overlooked(replace(stated, stocks={"few": 1}), written_solution(stated, "m -")) == []
 
 
-def test_a_gang_left_out_counts_only_if_all_of_it_could_be_placed():
+def test_an_unplaced_gang_counts_only_if_all_of_it_could_be_placed():
     gang = [pending(f"g{n}", gang="g", size=2, cpu=600) for n in range(2)]
     stated = problem(gang, [existing("n1", free={"cpu": 1000, "pods": 9})])
-    assert overlooked(stated, answer(stated, "- -")) == []
+    assert overlooked(stated, written_solution(stated, "- -")) == []
     roomy = problem(gang, [existing("n1", free={"cpu": 2000, "pods": 9})])
-    assert overlooked(roomy, answer(roomy, "- -")) == [0, 1]
+    assert overlooked(roomy, written_solution(roomy, "- -")) == [0, 1]
 
 
 @settings(max_examples=60)
 @given(problems(most_asks=6))
-def test_the_reference_itself_overlooks_nobody(stated):
+def test_first_fit_leaves_no_pod_unplaced_that_would_fit(stated):
     assert overlooked(stated, first_fit(stated)) == []

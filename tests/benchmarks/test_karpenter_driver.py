@@ -1,4 +1,4 @@
-"""The comparison with Karpenter's benchmark, as far as it can be proved without Go: what it reads and refuses."""
+"""The comparison with Karpenter's benchmark, as far as it can be tested without Go."""
 
 import pytest
 
@@ -28,12 +28,12 @@ def test_reads_a_line_without_the_number_of_cpus():
     assert karpenter.karpenter_figures(OUTPUT.replace("1000-2", "1000"), 1000, cpu_s=5.0).nodes == 200
 
 
-def test_does_not_take_one_size_for_another():
+def test_a_line_of_another_size_is_not_read():
     with pytest.raises(CannotRun, match="no benchmark of 100 pods"):
         karpenter.karpenter_figures(OUTPUT, 100, cpu_s=5.0)
 
 
-def test_refuses_a_speed_that_left_pods_out():
+def test_a_speed_with_unplaced_pods_is_refused():
     short = OUTPUT.replace("1000 pods\t", "900 pods\t")
     with pytest.raises(CannotRun, match="placed 900 of 1,000"):
         karpenter.karpenter_figures(short, 1000, cpu_s=5.0)
@@ -42,11 +42,11 @@ def test_refuses_a_speed_that_left_pods_out():
 @pytest.mark.parametrize(
     ("flaw", "why"), [({"checked": False}, "checker objects"), ({"placed": 900}, "placed 900 of 1,000")]
 )
-def test_refuses_a_speed_of_ours_that_comes_from_a_wrong_answer(flaw, why):
-    answer = {"pods_per_s": 1e6, "nodes": 200, "price": 250.0, "placed": 1000, "checked": True}
-    assert karpenter.tidemill_figures(answer, 1000, cpu_s=1.0).pods_per_s == 1e6
+def test_a_speed_of_ours_with_a_wrong_solution_is_refused(flaw, why):
+    written_solution = {"pods_per_s": 1e6, "nodes": 200, "price": 250.0, "placed": 1000, "checked": True}
+    assert karpenter.tidemill_figures(written_solution, 1000, cpu_s=1.0).pods_per_s == 1e6
     with pytest.raises(CannotRun, match=why):
-        karpenter.tidemill_figures(answer | flaw, 1000, cpu_s=1.0)
+        karpenter.tidemill_figures(written_solution | flaw, 1000, cpu_s=1.0)
 
 
 def test_the_newest_release_is_by_number_and_never_a_pre_release():
@@ -60,7 +60,7 @@ def test_a_newer_patch_release_of_go_is_waived_and_a_newer_minor_is_not():
         karpenter.go_directive("1.27.0", "1.26.8")
 
 
-def test_adds_the_price_behind_the_clock_and_refuses_a_file_it_does_not_know():
+def test_the_price_is_added_after_the_timed_part_and_an_unknown_file_is_refused():
     known = "".join(line for line, _ in karpenter.HOOKS)
     assert karpenter.hooked(known) == "".join(line + ours for line, ours in karpenter.HOOKS)
     with pytest.raises(CannotRun, match="has changed"):

@@ -18,7 +18,7 @@ GPU = "nvidia.com/gpu"
 
 
 @pytest.mark.parametrize("mix", MIXES)
-def test_a_mix_has_so_many_pods_and_is_the_same_every_time(mix):
+def test_a_mix_has_the_number_of_pods_asked_for_and_is_the_same_every_time(mix):
     assert len(build(mix, 203).pods) == 203
     assert build(mix, 203, seed=7) == build(mix, 203, seed=7)
 
@@ -27,7 +27,7 @@ def test_another_seed_draws_other_pods():
     assert build("karpenter", 50, seed=1).pods != build("karpenter", 50, seed=2).pods
 
 
-def test_an_unknown_mix_is_the_users_mistake():
+def test_an_unknown_mix_is_an_error_that_lists_the_mixes():
     with pytest.raises(SpecError, match="unknown mix 'karpentr'; there are: karpenter, preferences"):
         build("karpentr", 5)
 
@@ -89,7 +89,7 @@ def test_shapes_has_no_two_pods_alike():
     assert max(amount(pending.shape.requests, "cpu") for pending in replicas) <= 4_000
 
 
-def test_preferences_are_one_template_with_wishes_only():
+def test_preferences_are_one_template_without_rules():
     (shape,) = {pending.shape for pending in build("preferences", 400).pods}
     assert [weight for weight, _ in shape.preferred_anti_affinity] == [10, 1]
     assert not shape.anti_affinity
@@ -132,7 +132,7 @@ def test_pools_with_long_pods_refuse_the_short_blocks_of_every_pool():
     assert refusals == {0, 8, 16}  # 1 h, 24 h and 100 h beside blocks of 12 h and 60 h in eight pools
 
 
-def test_the_cluster_is_there_and_partly_full():
+def test_the_cluster_exists_and_is_partly_full():
     stated = build("cluster", 10)
     assert len(stated.nodes) == 5_000
     assert {existing.labels[ZONE] for existing in stated.nodes} == {

@@ -1,4 +1,4 @@
-"""Builders of packing problems for the tests of the solver, and its answers written as one word an ask."""
+"""Builders of packing problems for the tests of the packer, and solutions written as one word per pod."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tidemill.model.pods import Gang
 from tidemill.spec.names import EFA, NVIDIA_GPU
 
 __all__ = [
-    "HOST", "SOURCE", "ZONE", "option", "pending", "replicas", "gpus", "having", "kind_of", "left_out",
-    "existing", "problem", "running", "sound", "spread", "term", "where",
+    "HOST", "SOURCE", "ZONE", "existing", "gpus", "having", "kind_of", "option", "pending", "problem", "replicas",
+    "running", "sound", "spread", "term", "unplaced_ids", "where",
 ]  # fmt: skip
 
 TEN = {"cpu": 10_000, "pods": 10}
@@ -32,7 +32,7 @@ def pending(
     name="pod", *, gpus=0, efa=0, requests=None, gang=None, size=2, priority=0, pending_since=0.0, namespace="default",
     refuses=(), selector=None, **rest,
 ) -> PendingPod:  # fmt: skip
-    """A pod that waits, of 100 millicores unless told. `selector` is its node selector."""
+    """A pending pod, of 100 millicores by default. `selector` is its node selector."""
     devices = {key: count for key, count in ((NVIDIA_GPU, gpus), (EFA, efa)) if count}
     return PendingPod(
         name,
@@ -50,7 +50,7 @@ def pending(
 
 
 def replicas(count: int, name="pod", **rest) -> list[PendingPod]:
-    """So many of one template: they share one shape object, as pods of one controller do."""
+    """Pods of one template: they share one shape object, as pods of one controller do."""
     first = pending(f"{name}0", **rest)
     return [
         PendingPod(
@@ -62,58 +62,58 @@ def replicas(count: int, name="pod", **rest) -> list[PendingPod]:
 
 
 def option(name="m", zone="a", *, cpu=None, gpus=0, efa=0, capacity=None, price=1.0, **rest) -> NodeOption:
-    """A kind of node of ten cores and ten pods, unless told."""
+    """A node option with ten cores and ten pods by default."""
     devices = {key: count for key, count in ((NVIDIA_GPU, gpus), (EFA, efa)) if count}
     held = {**TEN, **({"cpu": cpu} if cpu is not None else {}), **devices, **(capacity or {})}
     return bench.option(name, zone, capacity=held, price=price, **rest)
 
 
 def gpus(name: str, count: int, price: float, zone="a", **rest) -> NodeOption:
-    """An instance type with accelerators, and CPU and network in step with them."""
+    """An instance type with accelerators, and CPU in proportion."""
     return option(name, zone, cpu=count * 12_000, gpus=count, price=price, capacity={"pods": 100}, **rest)
 
 
 def sound(stated: Problem) -> Solution:
-    """The solver's answer, after the checker has found nothing wrong with it."""
+    """The packer's solution; fails if the checker finds a fault."""
     solution = solve(stated)
     assert check(stated, solution) == []
     return solution
 
 
 def faults(stated: Problem) -> list[str]:
-    """What the checker finds wrong with the solver's answer."""
-    return [str(one) for one in check(stated, solve(stated))]
+    """The faults that the checker finds in the packer's solution."""
+    return [str(fault) for fault in check(stated, solve(stated))]
 
 
-def words(stated: Problem, solution: Solution) -> list[str]:
-    """An answer, one word an ask: the place's name, `type@zone:number` of an opened node, or `-`."""
-    said = ["-"] * len(stated.pods)
-    for index, there in solution.existing.items():
-        for one in there:
-            said[one] = stated.nodes[index].name
+def as_words(stated: Problem, solution: Solution) -> list[str]:
+    """One word per pod: the name of an existing node, `type@zone:number` of an opened node, or `-`."""
+    placed = ["-"] * len(stated.pods)
+    for index, pods in solution.existing.items():
+        for pod in pods:
+            placed[pod] = stated.nodes[index].name
     for number, node in enumerate(solution.opened):
-        for one in node.pods:
-            said[one] = f"{node.option.name}@{node.option.labels.get(ZONE, '')}:{number}"
-    return said
+        for pod in node.pods:
+            placed[pod] = f"{node.option.name}@{node.option.labels.get(ZONE, '')}:{number}"
+    return placed
 
 
 def where(stated: Problem) -> list[str]:
-    """Where a sound answer puts each ask."""
-    return words(stated, sound(stated))
+    """The node of each pod in a sound solution."""
+    return as_words(stated, sound(stated))
 
 
 def kind_of(stated: Problem) -> list[str]:
-    """As `where`, with the zone and the number of an opened node left out: just its type."""
+    """As `where`, but of an opened node just its type."""
     return [word.partition("@")[0] for word in where(stated)]
 
 
 def zones_of(stated: Problem) -> list[str]:
-    """The zone each ask got, sorted; `-` for who got none."""
+    """The zones of all pods, sorted; `-` for an unplaced pod."""
     zones = {p.name: p.labels.get(ZONE, "") for p in stated.nodes}
     return sorted(
         zones.get(word) or word.partition("@")[2].partition(":")[0] or "-" for word in where(stated)
     )
 
 
-def left_out(stated: Problem) -> set[str]:
+def unplaced_ids(stated: Problem) -> set[str]:
     return {stated.pods[index].id for index in sound(stated).unplaced}

@@ -1,7 +1,7 @@
 """Random small clusters as a Hypothesis strategy: templates with several pods each, and any choice of rules.
 
-`clusters("spread", "gangs")` has those rules in play and no others, so that a failure names its rule; `EVERY`
-has all of them. Unlike the problems of tests/benchmarks, pods of one template share a shape, as in a real cluster.
+`clusters("spread", "gangs")` has those rules and no others, so that a failure names its rule; `EVERY` has all of them.
+Unlike the problems of tests/benchmarks, pods of one template share a shape, as in a real cluster.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ PORTS = st.sampled_from([(("TCP", 80, ""),), (("TCP", 80, "10.0.0.1"),), (("UDP"
 
 @st.composite
 def shapes(draw, rules):
-    """What a template asks for and minds."""
+    """The requests and rules of a template."""
     drawn = {
         "cpu": draw(st.sampled_from([100, 500, 1000, 1500, 2500, 4000])),
         "labels": {"app": draw(LETTERS)},
@@ -95,7 +95,7 @@ def shapes(draw, rules):
 
 @st.composite
 def templates(draw, rules):
-    """An ask for others to be copies of."""
+    """A pod of which others are copies."""
     drawn = draw(shapes(rules))
     if "refusals" in rules:
         drawn["refuses"] = draw(st.sets(st.sampled_from(GROUPS), max_size=6))
@@ -105,7 +105,7 @@ def templates(draw, rules):
 
 
 @st.composite
-def crowds(draw, rules, most: int):
+def workloads(draw, rules, most: int):
     found = []
     for number in range(draw(st.integers(1, 5))):
         template, count = draw(templates(rules)), draw(st.integers(1, most))
@@ -124,7 +124,7 @@ def crowds(draw, rules, most: int):
 
 
 def _sized(gang: Gang, members: int) -> Gang:
-    """Templates that drew one name are one gang, all there; g4 alone misses a member."""
+    """Templates with the same gang name are one gang with all members; only g4 misses one."""
     return Gang(gang.name, members + (gang.name == "g4"))
 
 
@@ -188,14 +188,14 @@ def options(draw, rules, number):
 
 @st.composite
 def clusters(draw, *rules: str, most_alike: int = 8):
-    """Two to forty asks, up to eight nodes, up to six flavours."""
+    """Two to forty pods, up to eight nodes, up to six options."""
     chosen = frozenset(rules) or EVERY
     limits = st.fixed_dictionaries(
         {"cpu": st.sampled_from([10**9, 12_000, 4_000, 0])},
         optional={"gpus": st.sampled_from([8, 4]), "nodes": st.integers(0, 5)},
     )
     return problem(
-        draw(crowds(chosen, most_alike)),
+        draw(workloads(chosen, most_alike)),
         [draw(existing_nodes(chosen, number)) for number in range(draw(st.integers(0, 8)))],
         [draw(options(chosen, number)) for number in range(draw(st.integers(1, 6)))],
         stocks={"few": draw(st.integers(0, 3)), "block": draw(st.integers(0, 8))}

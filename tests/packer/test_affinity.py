@@ -1,4 +1,4 @@
-"""The solver on the rules between pods: affinity and anti-affinity, with residents and among those that wait."""
+"""The packer keeps affinity and anti-affinity, with existing pods and among pending ones."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tests.packer.problems import (
     HOST,
     ZONE,
     existing,
-    left_out,
     option,
     pending,
     problem,
     replicas,
     running,
     term,
+    unplaced_ids,
     where,
     zones_of,
 )
@@ -24,7 +24,7 @@ ZONES = [option("m", "a", price=1.0), option("m", "b", price=1.0), option("m", "
 
 
 def apart(key=HOST, app="x", **rest):
-    """Labelled app=x, and apart from app=`app`."""
+    """Pods labelled app=x with an anti-affinity to app=`app`."""
     return {"labels": {"app": "x"}, "anti_affinity": (term(key, app=app),), **rest}
 
 
@@ -35,30 +35,30 @@ def near(key=ZONE, app="x", **rest):
 # --- affinity ---------------------------------------------------------------------------------------------
 
 
-def test_pods_that_want_their_own_kind_share_a_zone():
+def test_pods_with_affinity_to_their_own_kind_share_a_zone():
     stated = problem(replicas(25, cpu=1000, labels={"app": "x"}, **near()), [], ZONES)
     assert len(set(zones_of(stated))) == 1
-    assert left_out(stated) == set()
+    assert unplaced_ids(stated) == set()
 
 
-def test_their_own_kind_is_joined_where_it_is_already():
+def test_pods_with_affinity_to_their_own_kind_join_existing_ones():
     there = existing("n1", "b", existing_pods=(running(labels={"app": "x"}),), free={"cpu": 0, "pods": 0})
     stated = problem(replicas(3, labels={"app": "x"}, **near()), [there, existing("n2", "a")], ZONES)
     assert zones_of(stated) == ["b", "b", "b"]
 
 
-def test_a_resident_elsewhere_keeps_a_pod_from_being_the_first_of_its_kind():
+def test_a_matching_existing_pod_elsewhere_keeps_a_pod_from_being_the_first_of_its_kind():
     there = existing("n1", "b", existing_pods=(running(labels={"app": "x"}),), free={"cpu": 0, "pods": 0})
     assert where(problem([pending(labels={"app": "x"}, **near())], [there, existing("n2", "a")])) == ["-"]
 
 
-def test_pods_that_want_their_own_kind_go_where_all_of_them_find_room():
+def test_pods_with_affinity_to_their_own_kind_go_to_a_zone_with_room_for_all():
     scarce = [option("m", "a", price=0.1, stock="few"), option("m", "b", price=1.0)]
     stated = problem(replicas(4, cpu=9000, labels={"app": "x"}, **near()), [], scarce, stocks={"few": 1})
     assert zones_of(stated) == ["b"] * 4
 
 
-def test_a_pod_follows_another_that_waits_too():
+def test_a_pod_with_affinity_follows_another_pending_pod():
     follower, leader = (
         pending("follower", **near(app="y")),
         pending("leader", labels={"app": "y"}, volume_zones=("b",)),
@@ -66,7 +66,7 @@ def test_a_pod_follows_another_that_waits_too():
     assert zones_of(problem([follower, leader], [], ZONES)) == ["b", "b"]
 
 
-def test_a_chain_of_followers_ends_up_together():
+def test_a_chain_of_affinities_ends_up_in_one_zone():
     chain = [
         pending("third", labels={"app": "z"}, **near(app="y")),
         pending("second", labels={"app": "y"}, **near(app="x")),
@@ -75,46 +75,48 @@ def test_a_chain_of_followers_ends_up_together():
     assert zones_of(problem(chain, [], ZONES)) == ["c", "c", "c"]
 
 
-def test_a_follower_of_nobody_waits():
+def test_a_pod_whose_affinity_matches_no_pod_stays_unplaced():
     stated = problem([pending("follower", **near(app="y")), pending("other", labels={"app": "x"})], [], ZONES)
-    assert left_out(stated) == {"follower"}
+    assert unplaced_ids(stated) == {"follower"}
 
 
-def test_a_follower_of_a_resident_goes_to_its_zone():
+def test_a_pod_with_affinity_to_an_existing_pod_goes_to_its_zone():
     there = existing("n1", "c", existing_pods=(running(labels={"app": "y"}),), free={"cpu": 0, "pods": 0})
     assert where(problem([pending(**near(app="y"))], [there], ZONES)) == ["m@c:0"]
 
 
-def test_company_in_another_namespace_is_none():
+def test_affinity_does_not_match_pods_of_another_namespace():
     there = existing("n1", "c", existing_pods=(running(namespace="other", labels={"app": "y"}),))
     assert where(problem([pending(**near(app="y"))], [there], ZONES)) == ["-"]
     looked = {"affinity": (term(ZONE, ("other",), app="y"),)}
     assert zones_of(problem([pending(**looked)], [there], ZONES)) == ["c"]
 
 
-def test_company_on_the_host_means_that_very_node():
+def test_host_affinity_means_the_same_node():
     there = [existing("n1"), existing("n2", existing_pods=(running(labels={"app": "y"}),))]
     assert where(problem([pending(**near(HOST, "y"))], there, ZONES)) == ["n2"]
     full = [existing("n1"), existing("n2", existing_pods=there[1].existing_pods, free={"cpu": 0, "pods": 0})]
     assert where(problem([pending(**near(HOST, "y"))], full, ZONES)) == ["-"]
 
 
-def test_company_on_the_host_may_come_with_a_pod_that_waits():
+def test_host_affinity_may_be_met_by_another_pending_pod():
     pods = [pending("follower", **near(HOST, "y")), pending("leader", cpu=5000, labels={"app": "y"})]
     stated = problem(pods, [existing("n1", free={"cpu": 1000, "pods": 9})], [option("m")])
     assert where(stated) == ["m@a:0", "m@a:0"]
 
 
-def test_pods_that_want_their_own_kind_on_the_host_share_one_node():
+def test_pods_with_host_affinity_to_their_own_kind_share_one_node():
     kin = {"labels": {"app": "x"}, **near(HOST)}
     assert set(where(problem(replicas(4, cpu=1000, **kin), [], ZONES))) == {
         where(problem(replicas(4, **kin), [], ZONES))[0]
     }
-    crowd = problem(replicas(12, cpu=1000, **kin), [], ZONES)
-    assert len(left_out(crowd)) == 2  # ten fit on the node; for a second node they would not be the first
+    workload = problem(replicas(12, cpu=1000, **kin), [], ZONES)
+    assert (
+        len(unplaced_ids(workload)) == 2
+    )  # ten fit on the node; for a second node they would not be the first
 
 
-def test_pods_that_want_their_own_kind_on_the_host_join_the_resident():
+def test_pods_with_host_affinity_to_their_own_kind_join_an_existing_pod():
     there = [
         existing("n1"),
         existing("n2", existing_pods=(running(labels={"app": "x"}),), free={"cpu": 150, "pods": 9}),
@@ -123,7 +125,7 @@ def test_pods_that_want_their_own_kind_on_the_host_join_the_resident():
     assert sorted(where(stated)) == ["-", "n2"]
 
 
-def test_every_term_must_be_met():
+def test_every_affinity_term_must_be_met():
     there = [
         existing("n1", "a", existing_pods=(running(labels={"app": "x"}),)),
         existing("n2", "b", existing_pods=(running(labels={"app": "x", "tier": "db"}),)),
@@ -133,13 +135,13 @@ def test_every_term_must_be_met():
     assert where(problem([pending(affinity=both)], there[:1])) == ["-"]
 
 
-def test_a_node_without_the_label_offers_no_company():
+def test_a_node_without_the_topology_label_meets_no_affinity():
     there = existing("n1", "a", existing_pods=(running(labels={"app": "x"}),))
     assert where(problem([pending(**near(RACK))], [there])) == ["-"]
     assert where(problem([pending(labels={"app": "x"}, **near(RACK))], [existing("n2")])) == ["-"]
 
 
-def test_company_is_kept_on_any_label():
+def test_affinity_works_on_any_topology_label():
     there = [
         existing("n1", labels={RACK: "r1"}),
         existing("n2", labels={RACK: "r2"}),
@@ -156,31 +158,31 @@ def test_company_is_kept_on_any_label():
 # --- anti-affinity ----------------------------------------------------------------------------------------
 
 
-def test_pods_that_avoid_each_other_get_a_node_each():
+def test_pods_with_host_anti_affinity_get_a_node_each():
     assert len(set(where(problem(replicas(5, **apart()), [existing(), existing("n2")], [option("m")])))) == 5
     assert sorted(where(problem(replicas(3, **apart()), [existing(), existing("n2")]))) == ["-", "n1", "n2"]
 
 
-def test_pods_that_avoid_each_other_in_a_zone_get_a_zone_each():
+def test_pods_with_zone_anti_affinity_get_a_zone_each():
     stated = problem(replicas(4, **apart(ZONE)), [existing("n1", "a")], ZONES)
     assert zones_of(stated) == ["-", "a", "b", "c"]
 
 
-def test_a_zone_without_room_is_no_reason_to_give_up_on_the_others():
+def test_zone_anti_affinity_skips_a_zone_without_room():
     scarce = [option("m", "a", stock="none"), *ZONES[1:]]
     assert zones_of(problem(replicas(2, **apart(ZONE)), [], scarce, stocks={"none": 0})) == ["b", "c"]
     hosts = problem(replicas(4, **apart()), [], scarce, stocks={"none": 0})
-    assert left_out(hosts) == set()
+    assert unplaced_ids(hosts) == set()
 
 
-def test_a_resident_that_is_avoided_keeps_them_off():
+def test_anti_affinity_to_an_existing_pod_keeps_pods_off_its_node():
     there = [existing("n1", existing_pods=(running(labels={"app": "x"}),)), existing("n2")]
     assert where(problem(replicas(1, **apart()), there)) == ["n2"]
     assert where(problem(replicas(1, **apart(ZONE)), there)) == ["-"]
     assert where(problem(replicas(1, **apart(ZONE)), there, ZONES)) in (["m@b:0"], ["m@c:0"])
 
 
-def test_a_resident_that_avoids_keeps_them_off_though_they_do_not_mind():
+def test_the_anti_affinity_of_an_existing_pod_keeps_pods_off_its_node():
     wary = {"anti_affinity": (term(HOST, app="x"),), "labels": {"app": "y"}}
     there = [existing("n1", existing_pods=(running(**wary),)), existing("n2")]
     assert where(problem([pending(labels={"app": "x"})], there)) == ["n2"]
@@ -193,7 +195,7 @@ def test_a_resident_that_avoids_keeps_them_off_though_they_do_not_mind():
     ]
 
 
-def test_a_residents_aversion_is_of_its_own_namespace():
+def test_the_anti_affinity_of_an_existing_pod_is_about_its_own_namespace():
     wary = running(namespace="other", anti_affinity=(term(HOST, app="x"),))
     assert where(problem([pending(labels={"app": "x"})], [existing(existing_pods=(wary,))])) == ["n1"]
     assert where(
@@ -203,25 +205,25 @@ def test_a_residents_aversion_is_of_its_own_namespace():
 
 @pytest.mark.parametrize("key", [HOST, ZONE])
 @pytest.mark.parametrize("first", ["loud", "quiet"])
-def test_aversion_works_both_ways_between_pods_that_wait(key, first):
+def test_anti_affinity_works_both_ways_between_pending_pods(key, first):
     pods = [
         pending("loud", cpu=900 if first == "loud" else 100, labels={"app": "loud"}),
         pending("quiet", cpu=500, labels={"app": "quiet"}, anti_affinity=(term(key, app="loud"),)),
     ]
     there = [existing("n1", "a"), existing("n2", "b")]
     assert sorted(where(problem(pods, there))) == ["n1", "n2"]
-    assert len(left_out(problem(pods, there[:1]))) == 1
+    assert len(unplaced_ids(problem(pods, there[:1]))) == 1
 
 
-def test_those_who_avoid_others_but_not_each_other_share_a_node():
+def test_pods_with_anti_affinity_to_others_only_share_a_node():
     pods = replicas(5, labels={"app": "x"}, anti_affinity=(term(HOST, app="y"),))
     assert len(set(where(problem(pods, [], [option("m")])))) == 1
 
 
-def test_a_node_without_the_label_is_in_nobodys_way():
+def test_a_node_without_the_topology_label_breaks_no_anti_affinity():
     assert where(problem(replicas(3, **apart(RACK)), [existing()])) == ["n1"] * 3
 
 
-def test_aversion_on_any_label():
+def test_anti_affinity_works_on_any_topology_label():
     racks = [existing(f"n{n}", labels={RACK: f"r{n // 2}"}) for n in range(4)]
-    assert len(left_out(problem(replicas(3, **apart(RACK)), racks))) == 1
+    assert len(unplaced_ids(problem(replicas(3, **apart(RACK)), racks))) == 1

@@ -1,4 +1,4 @@
-"""What the solver chooses where several answers are sound: whom first, what is there first, then rank, then price."""
+"""What the packer chooses where several solutions are sound: priority, existing nodes, rank, price."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from tests.packer.problems import (
     existing,
     gpus,
     kind_of,
-    left_out,
     option,
     pending,
     problem,
     replicas,
     sound,
+    unplaced_ids,
     where,
 )
 
-# --- whom first -------------------------------------------------------------------------------------------
+# --- which pods first -------------------------------------------------------------------------------------
 
 
-def test_the_more_important_pod_gets_the_last_place():
+def test_the_pod_with_the_higher_priority_gets_the_last_node():
     pods = [
         pending("low", cpu=9000),
         pending("high", cpu=2000, priority=5),
         pending("mid", cpu=9000, priority=1),
     ]
-    assert left_out(problem(pods, [existing()])) == {"low", "mid"}
-    assert left_out(problem(pods, [existing(), existing("n2")])) == {"low"}
+    assert unplaced_ids(problem(pods, [existing()])) == {"low", "mid"}
+    assert unplaced_ids(problem(pods, [existing(), existing("n2")])) == {"low"}
 
 
-def test_among_equals_the_one_that_waits_longest_gets_the_last_place():
+def test_of_equal_pods_the_oldest_gets_the_last_node():
     pods = [pending("young", cpu=6000, pending_since=200.0), pending("old", cpu=6000, pending_since=100.0)]
-    assert left_out(problem(pods, [existing()])) == {"young"}
+    assert unplaced_ids(problem(pods, [existing()])) == {"young"}
     alike = [replace(pods[0], id="young"), replace(pods[0], id="old", pending_since=100.0)]  # of one template
-    assert left_out(problem(alike, [existing()])) == {"young"}
+    assert unplaced_ids(problem(alike, [existing()])) == {"young"}
 
 
-def test_a_pod_that_fits_nowhere_keeps_no_smaller_one_waiting():
+def test_a_pod_that_fits_nowhere_does_not_block_smaller_ones():
     pods = [pending("giant", cpu=99_000, priority=9), *replicas(3)]
-    assert left_out(problem(pods, [existing()], [option("m")])) == {"giant"}
+    assert unplaced_ids(problem(pods, [existing()], [option("m")])) == {"giant"}
 
 
-def test_the_pod_with_no_choice_gets_what_the_other_can_do_without():
+def test_the_pod_with_one_choice_gets_it_before_a_pod_with_two():
     prepaid = option("block", price=0.0, stock="cr-1", rank=(0,))
     hourly = option("hourly", price=1.0, group="hourly", rank=(1,))
     pods = [pending("modest", cpu=9000, refuses=["hourly"]), pending("eager", cpu=9000)]
     for order in (pods, pods[::-1]):
-        assert left_out(problem(order, [], [prepaid, hourly], stocks={"cr-1": 1})) == set()
+        assert unplaced_ids(problem(order, [], [prepaid, hourly], stocks={"cr-1": 1})) == set()
 
 
-# --- what is there first ----------------------------------------------------------------------------------
+# --- existing nodes first ---------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("PE-3")
-def test_a_node_is_opened_only_for_who_finds_no_room():
+def test_a_node_is_opened_only_for_pods_that_fit_on_no_existing_node():
     assert kind_of(problem(replicas(3, cpu=4000), [existing()], [option("m", price=0.0)])) == [
         "n1",
         "n1",
@@ -71,7 +71,7 @@ def test_a_node_on_its_way_is_used_before_a_new_one():
     assert where(problem(replicas(2, cpu=5000), [coming], [new])) == ["coming", "coming"]
 
 
-def test_places_are_used_in_the_order_of_their_rank():
+def test_existing_nodes_are_used_in_the_order_of_their_rank():
     existing_nodes = [
         existing("hourly", rank=(2,)),
         existing("block", rank=(0,)),
@@ -80,7 +80,7 @@ def test_places_are_used_in_the_order_of_their_rank():
     assert where(problem(replicas(3, cpu=6000), existing_nodes)) == ["block", "odcr", "hourly"]
 
 
-def test_a_small_pod_leaves_the_large_gap_alone():
+def test_a_small_pod_goes_to_the_fullest_node_that_fits():
     existing_nodes = [existing("empty"), existing("nearly-full", free={"cpu": 150, "pods": 9})]
     assert where(problem([pending(cpu=100)], existing_nodes)) == ["nearly-full"]
 
@@ -133,7 +133,7 @@ def test_the_cheapest_zone_is_taken_where_any_will_do():
 
 
 @pytest.mark.requirement("PE-4")
-def test_fewest_gpus_are_wasted_at_the_same_price():
+def test_at_the_same_price_the_fewest_gpus_are_wasted():
     types = [gpus("eight", 8, 0.0), gpus("two", 2, 0.0), gpus("four", 4, 0.0)]
     assert kind_of(problem([pending(gpus=2)], [], types)) == ["two"]
     stocked = [replace(one, stock=one.name) for one in types]
@@ -153,15 +153,15 @@ def test_one_larger_node_where_it_is_cheaper_than_two_small_ones():
     ]  # fmt: skip
 
 
-def test_small_pods_fill_what_large_ones_leave():
+def test_small_pods_fill_the_gaps_of_large_ones():
     pods = [*replicas(4, "large", cpu=7000), *replicas(12, "small", cpu=1000)]
     assert len(sound(problem(pods, [], [option("m")])).opened) == 4
 
 
-# --- what there is, and what is allowed -------------------------------------------------------------------
+# --- stocks and limits ------------------------------------------------------------------------------------
 
 
-def test_a_stock_shared_by_several_flavours_is_not_overdrawn():
+def test_a_stock_shared_by_several_options_is_not_exceeded():
     offered = [
         option("s", "a", cpu=1000, stock="cr"),
         option("l", "a", stock="cr", price=2.0),
@@ -249,18 +249,18 @@ def test_a_pool_at_its_limit_sends_the_rest_to_the_next_pool():
 
 def test_a_limit_that_does_not_name_a_resource_does_not_limit_it():
     one = option("m", budget="pool", consumes={"cpu": 10_000, "nodes": 1})
-    assert left_out(problem(replicas(3, cpu=9000), [], [one], budgets={"pool": {"memory": 1}})) == set()
+    assert unplaced_ids(problem(replicas(3, cpu=9000), [], [one], budgets={"pool": {"memory": 1}})) == set()
 
 
-# --- the same again ---------------------------------------------------------------------------------------
+# --- edge cases -------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_asked_for_nothing_is_opened():
+def test_without_pods_no_node_is_opened():
     assert sound(problem([], [existing()], [option("m")])).opened == []
     assert where(problem([pending()])) == ["-"]
 
 
-def test_who_waits_is_told_why():
+def test_every_unplaced_pod_has_a_reason():
     reasons = list(sound(problem(replicas(2), [], [])).unplaced.values())
     assert len(reasons) == 2
     assert all(reasons)

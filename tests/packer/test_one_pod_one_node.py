@@ -1,4 +1,4 @@
-"""The solver on the rules between one pod and one node: resources, labels, taints, ports, volumes and time."""
+"""The packer keeps the rules between one pod and one node: resources, labels, taints, ports, volumes, groups."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.packer.problems import (
     existing,
     having,
     kind_of,
-    left_out,
     option,
     pending,
     problem,
     replicas,
     running,
     term,
+    unplaced_ids,
     where,
 )
 from tidemill.model.labels import Expression, Taint, Toleration
@@ -34,7 +34,7 @@ def choice(pod, *options):
     "resource", ["cpu", "memory", "ephemeral-storage", "nvidia.com/gpu", "aws.amazon.com/neuron",
                  "vpc.amazonaws.com/efa", "example.com/odd"],
 )  # fmt: skip
-def test_opens_a_node_that_has_what_is_asked_for_whatever_its_name(resource):
+def test_a_node_is_opened_that_has_the_requested_resource_whatever_its_name(resource):
     without, too_small, enough = (
         option(name, capacity={resource: amount}, price=price)
         for name, amount, price in (("without", 0, 1.0), ("small", 3, 2.0), ("enough", 4, 3.0))
@@ -44,7 +44,7 @@ def test_opens_a_node_that_has_what_is_asked_for_whatever_its_name(resource):
     assert choice(pod, without, too_small) == "-"
 
 
-def test_a_request_of_nothing_fits_where_there_is_none():
+def test_a_request_of_zero_fits_where_the_resource_is_missing():
     assert choice(pending(requests={"nvidia.com/gpu": 0}), option("m")) == "m"
 
 
@@ -64,7 +64,7 @@ def test_each_pod_takes_one_of_the_pods_a_node_may_have():
     assert sorted(kind_of(stated)) == ["m", "m", "m", "n1", "n1"]
 
 
-def test_leaves_an_over_committed_node_alone():
+def test_an_over_committed_node_is_not_used():
     crowded = existing(free={"cpu": -500, "pods": 5})
     assert where(problem([pending(cpu=100)], [crowded], [option("m")])) == ["m@a:0"]
     assert where(problem([pending(cpu=100)], [crowded])) == ["-"]
@@ -84,7 +84,7 @@ def test_a_node_selector_must_match():
     assert where(problem([pending(selector={"team": "blue"})], existing_nodes)) == ["n2"]
 
 
-def test_a_host_that_is_named_can_only_be_one_that_is_there():
+def test_a_pod_that_names_its_host_gets_no_new_node():
     named = pending(selector={"kubernetes.io/hostname": "n2"})
     existing_nodes = [existing(name, labels={"kubernetes.io/hostname": name}) for name in ("n1", "n2")]
     assert where(problem([named], existing_nodes, [option("m")])) == ["n2"]
@@ -125,27 +125,27 @@ def test_all_expressions_of_a_term_must_hold_and_one_term_is_enough():
     assert choice(pending(node_terms=(having("y", "9"), having("x", "9"))), *offered) == "-"
 
 
-def test_pods_that_want_different_nodes_are_not_put_on_one():
+def test_pods_with_different_node_selectors_do_not_share_a_node():
     wants = [pending("p1", selector={"size": "s"}), pending("p2", selector={"size": "l"}), pending("p3")]
     offered = [option("s", labels={"size": "s"}, price=1.0), option("l", labels={"size": "l"}, price=1.5)]
     assert kind_of(problem(wants, [], offered))[:2] == ["s", "l"]
 
 
-def test_a_wish_for_certain_nodes_or_neighbours_keeps_nobody_waiting():
+def test_preferences_keep_no_pod_unplaced():
     wishes = {
         "preferred_nodes": ((9, having(ZONE, "z")),),
         "preferred_affinity": ((9, term(ZONE, app="nobody")),),
         "preferred_anti_affinity": ((9, term(ZONE, app="x")),),
     }
     stated = problem(replicas(3, labels={"app": "x"}, **wishes), [existing()], [option("m")])
-    assert left_out(stated) == set()
+    assert unplaced_ids(stated) == set()
 
 
 # --- taints -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
-def test_a_taint_keeps_out_who_does_not_tolerate_it(effect):
+def test_a_taint_keeps_out_pods_without_a_toleration(effect):
     tainted = option("tainted", taints=(Taint("gpu", "yes", effect),), price=1.0)
     plain = option("plain", price=2.0)
     assert choice(pending(), tainted, plain) == "plain"
@@ -174,14 +174,14 @@ def test_every_taint_of_a_node_must_be_tolerated():
     ]
 
 
-def test_a_taint_that_only_prefers_keeps_nobody_out():
+def test_a_prefer_no_schedule_taint_keeps_no_pod_out():
     assert choice(pending(), option("m", taints=(Taint("soft", effect="PreferNoSchedule"),))) == "m"
 
 
 # --- ports and volumes ------------------------------------------------------------------------------------
 
 
-def test_one_host_port_is_given_once_a_node():
+def test_a_host_port_is_used_once_per_node():
     web = replicas(3, host_ports=(("TCP", 80, ""),))
     assert sorted(where(problem(web, [existing("n1"), existing("n2")]))) == ["-", "n1", "n2"]
     assert sorted(where(problem(web, [], [option("m")]))) == ["m@a:0", "m@a:1", "m@a:2"]
@@ -200,10 +200,10 @@ def test_one_host_port_is_given_once_a_node():
 )
 def test_ports_clash_by_protocol_number_and_address(one, other, together):
     pods = [pending("p1", host_ports=(one,)), pending("p2", host_ports=(other,))]
-    assert left_out(problem(pods, [existing()])) == (set() if together else {"p2"})
+    assert unplaced_ids(problem(pods, [existing()])) == (set() if together else {"p2"})
 
 
-def test_a_resident_keeps_its_port():
+def test_an_existing_pod_keeps_its_host_port():
     taken = existing(existing_pods=(running(host_ports=(("TCP", 80, ""),)),))
     assert where(problem([pending(host_ports=(("TCP", 80, ""),))], [taken, existing("n2")])) == ["n2"]
 
@@ -238,7 +238,7 @@ def test_pods_that_refuse_different_groups_share_a_node_that_neither_refuses():
 
 
 @pytest.mark.requirement("PE-18")
-def test_capacity_paid_by_the_hour_is_for_those_who_said_so():
+def test_only_pods_that_opted_in_use_capacity_paid_by_the_hour():
     prepaid = option("block", price=0.0, stock="cr-1", rank=(0,))
     hourly = option("hourly", price=1.0, group="hourly", rank=(1,))
     modest, eager = pending("modest", cpu=9000, refuses=["hourly"]), pending("eager", cpu=9000)
@@ -248,6 +248,6 @@ def test_capacity_paid_by_the_hour_is_for_those_who_said_so():
     assert where(problem([eager], [existing(group="hourly")], [hourly])) == ["n1"]
 
 
-def test_a_volume_and_a_selector_that_name_different_zones_cannot_both_be_had():
+def test_a_volume_and_a_selector_in_different_zones_leave_the_pod_unplaced():
     pod = pending(volume_zones=("a",), selector={ZONE: "b"})
     assert where(problem([pod], [existing("n1", "a"), existing("n2", "b")])) == ["-"]

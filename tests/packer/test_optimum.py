@@ -1,4 +1,4 @@
-"""How far from the exact optimum the solver ends, on GPU problems small enough for an integer program."""
+"""How far from the exact optimum the packer ends, on GPU problems small enough for an integer program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods would rather have: granted where it costs neither money nor anybody's rule, and not otherwise."""
+"""Preferences are satisfied where that costs no money and breaks no rule, and not otherwise."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ def test_a_preference_opens_no_further_node():
     assert len(sound(problem(pods, [], [option("m")])).opened) == 1
 
 
-def test_a_preference_takes_nothing_of_a_higher_rank():
+def test_a_preference_uses_no_node_of_a_higher_rank():
     existing_nodes = [existing("block", rank=(0,)), existing("hourly", rank=(1,), labels={"disk": "fast"})]
     assert where(problem([pending(preferred_nodes=((100, DISK),))], existing_nodes)) == ["block"]
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_preferred_company_is_found(order):
+def test_preferred_affinity_is_met(order):
     database = running(labels={"app": "db"})
     existing_nodes = [existing("n1", "a"), existing("n2", "b", existing_pods=(database,))][::order]
     assert where(problem([pending(**NEAR_DB)], existing_nodes)) == ["n2"]
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_company_that_is_not_liked_is_avoided(order):
+def test_preferred_anti_affinity_is_met(order):
     database = running(labels={"app": "db"})
     existing_nodes = [existing("n1", "a", existing_pods=(database,)), existing("n2", "a")][::order]
     assert where(problem([pending(**AWAY_FROM_DB)], existing_nodes)) == ["n2"]
 
 
-def test_pods_that_would_rather_be_spread_are_where_there_is_room():
+def test_a_soft_spread_is_met_where_there_is_room():
     rule = Spread(ZONE, (Expression("app", "In", ("x",)),), hard=False)
     existing_nodes = [existing("n1", "a"), existing("n2", "b")]
     pods = replicas(4, labels={"app": "x"}, spread=(rule,))

@@ -1,4 +1,4 @@
-"""What holds of every answer of the solver, on random clusters: with each kind of rule alone, and with all of them."""
+"""What holds of every solution, on random clusters: with each kind of rule alone, and with all rules."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.checker.check import check
-from tests.packer.problems import option, problem, words
-from tests.packer.random_clusters import RULES, clusters, crowds
+from tests.packer.problems import as_words, option, problem
+from tests.packer.random_clusters import RULES, clusters, workloads
 from tidemill.decide.packer import solve
 from tidemill.decide.packer.problem import NewNode, PendingPod, Problem, Solution
 
@@ -23,17 +23,17 @@ SAME = settings(CALM, derandomize=True)
 
 
 def overlooked(stated: Problem, solution: Solution) -> Iterator[str]:
-    """Pods left out for whom there is a place in the answer as it stands: one of them for each kind.
+    """Unplaced pods that would fit into the solution as it is: one of each kind.
 
-    Not those who require company: the checker is content if some order of binding lets one of them be the
-    first of its kind, and the solver is right not to count on that order.
+    Without pods that have affinity: the checker accepts them if some binding order lets one of them be the first of
+    its kind, and the packer is right not to count on that order.
     """
     left = {_kind(stated.pods[index]): index for index in sorted(solution.unplaced, reverse=True)}
     for index in left.values():
         if stated.pods[index].gang is None and not stated.pods[index].shape.affinity:
             for better in _with(stated, solution, index):
                 if not check(stated, better):
-                    yield f"{stated.pods[index].id} could be on {words(stated, better)[index]}"
+                    yield f"{stated.pods[index].id} could be on {as_words(stated, better)[index]}"
                     break
 
 
@@ -42,7 +42,7 @@ def _kind(pending: PendingPod) -> tuple[object, ...]:
 
 
 def _with(stated: Problem, solution: Solution, index: int) -> Iterator[Solution]:
-    """Every answer that differs by this one pod being placed."""
+    """Every solution that differs by this one pod being placed."""
     unplaced = {other: why for other, why in solution.unplaced.items() if other != index}
     for number in range(len(stated.nodes)):
         there = {**solution.existing, number: [*solution.existing.get(number, []), index]}
@@ -57,7 +57,7 @@ def _with(stated: Problem, solution: Solution, index: int) -> Iterator[Solution]
 
 
 def judge(stated: Problem) -> list[object]:
-    """What the checker finds, and who waits that could be put somewhere without moving anybody."""
+    """The faults that the checker finds, and unplaced pods that would fit without moving another."""
     solution = solve(stated)
     return [*check(stated, solution), *overlooked(stated, solution)]
 
@@ -68,13 +68,13 @@ def judge(stated: Problem) -> list[object]:
 @pytest.mark.parametrize("rule", RULES)
 @settings(SAME, max_examples=FEW)
 @given(data=st.data())
-def test_an_answer_is_sound_and_overlooks_nobody_with_one_kind_of_rule(rule, data):
+def test_a_solution_is_sound_and_leaves_no_placeable_pod_with_one_kind_of_rule(rule, data):
     assert judge(data.draw(clusters(rule))) == []
 
 
 @settings(SAME, max_examples=DEFAULT)
 @given(clusters())
-def test_an_answer_is_sound_and_overlooks_nobody_with_every_rule_at_once(stated):
+def test_a_solution_is_sound_and_leaves_no_placeable_pod_with_all_rules(stated):
     assert judge(stated) == []
 
 
@@ -82,14 +82,14 @@ def test_an_answer_is_sound_and_overlooks_nobody_with_every_rule_at_once(stated)
 @pytest.mark.parametrize("rule", RULES)
 @settings(CALM, max_examples=DEFAULT)
 @given(data=st.data())
-def test_many_answers_are_sound_with_one_kind_of_rule(rule, data):
+def test_many_solutions_are_sound_with_one_kind_of_rule(rule, data):
     assert judge(data.draw(clusters(rule))) == []
 
 
 @pytest.mark.search
 @settings(CALM, max_examples=MANY)
 @given(clusters())
-def test_many_answers_are_sound_with_every_rule_at_once(stated):
+def test_many_solutions_are_sound_with_all_rules(stated):
     assert judge(stated) == []
 
 
@@ -128,11 +128,11 @@ def pools(draw, odd_prices: bool = True):
         for pool in ("p1", "p2")
     }
     rules = frozenset({"spread", "anti-affinity", "gangs"})
-    return problem(draw(crowds(rules, 12)), [], offered, budgets=budgets)
+    return problem(draw(workloads(rules, 12)), [], offered, budgets=budgets)
 
 
 def keeps_the_limits(stated: Problem) -> bool:
-    """Summed up here and not by the checker, so that two would have to be wrong."""
+    """Summed up here and not by the checker: both would have to be wrong."""
     spent: dict[str, Counter[str]] = {pool: Counter() for pool in stated.budgets}
     for node in solve(stated).opened:
         spent[node.option.budget].update(node.option.consumes)
@@ -157,19 +157,19 @@ def test_no_batch_exceeds_a_limit_whatever_the_prices(stated):
     assert keeps_the_limits(stated)
 
 
-# --- the same again ---------------------------------------------------------------------------------------
+# --- determinism ------------------------------------------------------------------------------------------
 
 
 @settings(SAME, max_examples=FEW)
 @given(clusters())
-def test_the_same_problem_has_the_same_answer(stated):
+def test_the_same_problem_has_the_same_solution(stated):
     assert solve(stated) == solve(stated)
 
 
 @settings(SAME, max_examples=FEW)
 @given(clusters("devices"), st.randoms(use_true_random=False))
-def test_the_order_in_which_pods_are_listed_changes_neither_price_nor_who_is_left_out(stated, random):
-    """By kind, and as long as no two kinds of one size compete for the last place: then the listed first wins."""
+def test_the_order_of_the_pods_changes_neither_the_price_nor_which_kinds_are_unplaced(stated, random):
+    """By kind, and unless two kinds of one size compete for the last node: then the first one listed gets it."""
     replicas = list(stated.pods)
     random.shuffle(replicas)
     one, other = solve(stated), solve(replace(stated, pods=tuple(replicas)))

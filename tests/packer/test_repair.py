@@ -1,4 +1,4 @@
-"""Who is left out has no place: nodes nobody uses are given back, and rules count the nodes they are about."""
+"""Repair: nodes without pods are closed, rules are checked exactly, pods with a choice make room for others."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from tidemill.model.labels import Taint
 TAINTED = (Taint("team", "red"),)
 
 
-# A gang that no zone can hold is put on a node, found out, and taken off again.
-QUARREL = {"labels": {"app": "x"}, "anti_affinity": (term(ZONE, app="x"),), "selector": {"gen": "5"}}
+# A gang whose members exclude each other: it is placed, its rules do not hold, and it is removed again.
+EXCLUSIVE = {"labels": {"app": "x"}, "anti_affinity": (term(ZONE, app="x"),), "selector": {"gen": "5"}}
 SHARED = [{"stock": "few"}, {"budget": "pool", "consumes": {"nodes": 1}}]
 
 
 @pytest.mark.parametrize("shared", SHARED, ids=["stock", "limits"])
-def test_a_node_that_is_emptied_again_gives_back_what_it_took(shared):
+def test_a_node_that_is_closed_gives_back_stock_and_limits(shared):
     stated = problem(
-        [*replicas(2, "member", gang="g", **QUARREL), pending("single", selector={"gen": "3"})],
+        [*replicas(2, "member", gang="g", **EXCLUSIVE), pending("single", selector={"gen": "3"})],
         options=[
             option("new", labels={"gen": "5"}, **shared),
             option("old", labels={"gen": "3"}, **shared),
@@ -46,7 +46,7 @@ def test_a_node_that_is_emptied_again_gives_back_what_it_took(shared):
         stocks={"few": 1},
         budgets={"pool": {"nodes": 1}},
     )
-    solution = attempt(stated, USUAL)  # other strategies would hide it: they begin with somebody else
+    solution = attempt(stated, USUAL)  # other strategies would hide it: they place other pods first
     assert check(stated, solution) == []
     assert solution.unplaced.keys() == {0, 1}
 
@@ -62,21 +62,21 @@ def tainted_in_a(honor_taints: bool, count: int, **rest):
     )
 
 
-def test_pods_on_a_node_that_a_spread_does_not_count_keep_nobody_out():
+def test_pods_on_a_node_that_a_spread_does_not_count_keep_no_pod_out():
     assert where(tainted_in_a(True, 1, stocks={"b": 0})) == ["m@a:0"]
     assert where(tainted_in_a(False, 1, stocks={"b": 0})) == ["-"]
 
 
 @pytest.mark.parametrize(("honor_taints", "zones"), [(True, "aabb"), (False, "abbb")])
-def test_a_spread_is_level_over_the_nodes_it_counts(honor_taints, zones):
+def test_a_spread_is_even_over_the_nodes_it_counts(honor_taints, zones):
     assert zones_of(tainted_in_a(honor_taints, 4, stocks={"b": 9})) == list(zones)
 
 
-# --- somebody makes way -----------------------------------------------------------------------------------
+# --- ejection ---------------------------------------------------------------------------------------------
 
 
-def test_a_pod_that_has_a_choice_makes_way_for_one_that_has_none():
-    """Where nobody is tried again (a large batch), too: the small pod goes second and fits one node only."""
+def test_a_pod_with_another_choice_is_ejected_for_one_without():
+    """In a single attempt, as for a large batch: the small pod goes second and fits one node only."""
     stated = problem(
         [*replicas(2, "anywhere", cpu=2000), pending("here", cpu=1000, selector={ZONE: "a"})],
         [
@@ -91,22 +91,22 @@ def test_a_pod_that_has_a_choice_makes_way_for_one_that_has_none():
     assert 2 in solution.existing[0]
 
 
-def test_who_has_no_other_place_comes_first_another_time():
-    """Pods called z may stand in either zone, and keep x out of the one they are in: the only one x could use."""
-    picky = pending("x", labels={"app": "x"}, anti_affinity=(term(ZONE, app="z"),), selector={ZONE: "a"})
+def test_an_unplaced_pod_goes_first_in_another_attempt():
+    """Pods z may use either zone and keep x out of the zone they are in: the only one that x may use."""
+    selective = pending("x", labels={"app": "x"}, anti_affinity=(term(ZONE, app="z"),), selector={ZONE: "a"})
     stated = problem(
-        [picky, *replicas(3, "z", labels={"app": "z"})],
+        [selective, *replicas(3, "z", labels={"app": "z"})],
         [existing("n0", "a", free={"cpu": 5000, "pods": 9})],
         [option("m", "b")],
     )
     assert where(stated) == ["n0", "m@b:0", "m@b:0", "m@b:0"]
 
 
-# --- many without a place ---------------------------------------------------------------------------------
+# --- many unplaced pods -----------------------------------------------------------------------------------
 
 
-def half_have_a_place(pods: int):
-    """Pods of many sizes, some spread, some apart; nodes for half of them, and hardly any in one of the zones."""
+def half_can_be_placed(pods: int):
+    """Pods of many sizes, some with spread, some with anti-affinity; nodes for half of them, few in one zone."""
     waiting = [
         *(pending(f"p{n}", cpu=100 + 7 * (n % 97), labels={"app": "p"}) for n in range(pods // 2)),
         *replicas(pods // 4, "s", cpu=1200, labels={"app": "s"}, spread=(spread(ZONE, {"app": "s"}, 1),)),
@@ -117,13 +117,13 @@ def half_have_a_place(pods: int):
 
 
 def calls(stated) -> int:
-    """What a solution takes, counted and not timed."""
+    """The work of a solution, counted and not timed."""
     profile = Profile()
     profile.runcall(solve, stated)
     return sum(entry.callcount for entry in profile.getstats())
 
 
-def test_thousands_without_a_place_cost_in_proportion():
-    small, large = half_have_a_place(1000), half_have_a_place(4000)
+def test_the_cost_of_thousands_of_unplaced_pods_grows_in_proportion():
+    small, large = half_can_be_placed(1000), half_can_be_placed(4000)
     assert len(sound(large).unplaced) > 1000
     assert calls(large) < 6 * calls(small)

@@ -13,13 +13,13 @@ from tests.packer.problems import (
     HOST,
     gpus,
     kind_of,
-    left_out,
     option,
     pending,
     problem,
     replicas,
     sound,
     term,
+    unplaced_ids,
 )
 from tests.packer.random_clusters import EVERY, clusters
 from tests.packer.test_optimum import random_case
@@ -47,7 +47,7 @@ def test_a_lower_rank_is_used_first_even_if_a_higher_one_is_cheaper():
 def test_a_large_pod_keeps_its_node_though_several_small_ones_would_fit_there():
     pods = [pending("large", cpu=8000), *replicas(4, "small", cpu=2000)]
     offered = [option("m", cpu=8000, stock="one")]
-    assert left_out(problem(pods, [], offered, stocks={"one": 1})) == {f"small{n}" for n in range(4)}
+    assert unplaced_ids(problem(pods, [], offered, stocks={"one": 1})) == {f"small{n}" for n in range(4)}
 
 
 @pytest.mark.requirement("PE-4")

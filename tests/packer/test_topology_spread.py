@@ -1,4 +1,4 @@
-"""The solver on topology spread: over zones, hosts and any label, with what is there counted in."""
+"""The packer keeps topology spread over zones, hosts and any label, existing pods included."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from tests.packer.problems import (
     existing,
     faults,
     having,
-    left_out,
     option,
     pending,
     problem,
@@ -20,6 +19,7 @@ from tests.packer.problems import (
     running,
     sound,
     spread,
+    unplaced_ids,
     where,
     zones_of,
 )
@@ -31,54 +31,54 @@ ZONES = [option("m", zone, price=price) for zone, price in (("a", 1.0), ("b", 2.
 
 
 def dealt(count, key=ZONE, labels=None, over=None, **rest):
-    """Pods labelled app=x that are spread among app=x."""
+    """Pods labelled app=x with a spread over app=x."""
     rules = (spread(key, {"app": "x"}, **rest),)
     return replicas(count, labels={"app": "x", **(labels or {})}, spread=rules, **(over or {}))
 
 
 def there(zone, count, labels=None, **rest):
-    crowd = (running(count, labels=labels or {"app": "x"}),) if count else ()
-    return existing(f"{zone}1", zone, existing_pods=crowd, **rest)
+    workload = (running(count, labels=labels or {"app": "x"}),) if count else ()
+    return existing(f"{zone}1", zone, existing_pods=workload, **rest)
 
 
 def heights(stated):
-    """How many of the asks each zone got."""
+    """How many pods each zone got."""
     return dict(Counter(zones_of(stated)))
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 8])
-def test_zones_are_kept_level_though_one_is_cheaper(count):
+def test_pods_are_spread_over_zones_although_one_is_cheaper(count):
     got = heights(problem(dealt(count), [], ZONES))
     assert sum(got.values()) == count
     assert "-" not in got
     assert max(got.values()) - (min(got.values()) if len(got) == 3 else 0) <= 1
 
 
-def test_pods_go_where_fewer_are_already():
+def test_pods_go_to_the_zone_with_fewer_existing_pods():
     stated = problem(dealt(4), [there("a", 5), there("b", 3), there("c", 3)])
     assert heights(stated) == {"b": 2, "c": 2}
 
 
-def test_an_unbalanced_cluster_is_levelled_as_far_as_it_goes_and_no_further():
+def test_an_uneven_cluster_is_filled_up_to_the_skew_and_no_further():
     stated = problem(dealt(3), [there("a", 9), there("b", 0, free={"cpu": 200, "pods": 9})])
     assert heights(stated) == {"b": 2, "-": 1}
 
 
-def test_a_larger_skew_is_made_use_of_where_a_zone_is_full():
+def test_a_larger_skew_is_used_where_a_zone_is_full():
     existing_nodes = [there("a", 0), there("b", 0, free={"cpu": 100, "pods": 9})]
     assert heights(problem(dealt(5, skew=2), existing_nodes)) == {"a": 3, "b": 1, "-": 1}
     assert heights(problem(dealt(5), existing_nodes)) == {"a": 2, "b": 1, "-": 2}
 
 
-def test_a_zone_that_could_be_opened_but_holds_nobody_limits_the_others():
+def test_an_empty_zone_that_could_be_opened_limits_the_others():
     scarce = [ZONES[0], option("m", "b", stock="none")]
     assert heights(problem(dealt(4), [], scarce, stocks={"none": 0})) == {"a": 1, "-": 3}
 
 
-def test_pods_of_others_count_by_their_labels_whether_they_mind_or_not():
+def test_pods_without_the_rule_count_by_their_labels():
     loud = replicas(4, "loud", cpu=9000, labels={"app": "x"}, selector={ZONE: "a"})
     stated = problem([*loud, *dealt(4)], [], ZONES)
-    assert left_out(stated) == set()
+    assert unplaced_ids(stated) == set()
 
 
 def test_a_zone_that_a_pods_selector_leaves_out_does_not_count():
@@ -100,7 +100,7 @@ def test_a_tainted_zone_counts_unless_the_rule_honours_taints():
     assert heights(problem(dealt(4, over=tolerant), [], tainted)) == {"a": 2, "b": 2}
 
 
-def test_too_few_domains_for_min_domains_hold_only_the_skew():
+def test_with_fewer_domains_than_min_domains_each_holds_only_the_skew():
     assert heights(problem(dealt(4, min_domains=3), [], ZONES[:2])) == {"a": 1, "b": 1, "-": 2}
     assert heights(problem(dealt(4, min_domains=2), [], ZONES[:2])) == {"a": 2, "b": 2}
 
@@ -114,8 +114,8 @@ def test_match_label_keys_count_only_the_same_revision():
     assert heights(problem(plain, old)) == {"a": 2}
 
 
-def test_a_wish_to_be_spread_keeps_nobody_waiting():
-    assert left_out(problem(dealt(5, hard=False), [there("a", 0)], [])) == set()
+def test_a_soft_spread_keeps_no_pod_unplaced():
+    assert unplaced_ids(problem(dealt(5, hard=False), [there("a", 0)], [])) == set()
 
 
 def test_hosts_hold_no_more_than_the_skew_where_another_could_be_opened():
@@ -123,12 +123,12 @@ def test_hosts_hold_no_more_than_the_skew_where_another_could_be_opened():
     assert sorted(len(node.pods) for node in solution.opened) == [2, 2, 2]
 
 
-def test_hosts_that_are_full_do_not_keep_pods_from_new_ones():
+def test_full_hosts_do_not_keep_pods_from_new_ones():
     existing_nodes = [existing("n1", existing_pods=(running(3, labels={"app": "x"}),)), existing("n2")]
     assert sorted(where(problem(dealt(3, HOST), existing_nodes, [option("m")]))) == ["m@a:0", "m@a:1", "n2"]
 
 
-def test_hosts_rise_together_where_no_more_can_be_opened():
+def test_hosts_are_filled_evenly_where_no_more_can_be_opened():
     existing_nodes = [existing(f"n{n}", labels={HOST: f"n{n}"}) for n in range(3)]
     assert sorted(Counter(where(problem(dealt(7, HOST), existing_nodes))).values()) == [2, 2, 3]
 
@@ -139,7 +139,7 @@ def test_spread_over_any_label():
     assert got == {0: 3, 1: 3}
 
 
-def test_a_node_without_the_label_is_no_place_for_those_spread_by_it():
+def test_a_node_without_the_topology_label_takes_no_spread_pods():
     assert where(problem(dealt(1, RACK), [existing("n1"), existing("n2", labels={RACK: "r"})])) == ["n2"]
     assert where(problem(dealt(1, RACK), [existing("n1")])) == ["-"]
 
@@ -151,15 +151,15 @@ def test_zones_and_hosts_at_once():
     assert len(set(where(stated))) == 6
 
 
-def test_a_pod_spread_among_others_than_itself_goes_where_they_are_few():
+def test_a_pod_whose_spread_counts_other_pods_goes_where_they_are_few():
     apart = pending(labels={"app": "y"}, spread=(spread(ZONE, {"app": "x"}),))
     assert where(problem([apart], [there("a", 3), there("b", 1)])) == ["b1"]
     assert where(problem([apart], [there("a", 3), there("b", 1, free={"cpu": 0, "pods": 0})])) == ["-"]
 
 
 @pytest.mark.parametrize("start", [0, 1, 2])
-def test_others_do_not_fill_up_the_zone_of_a_pod_that_wants_more_zones_than_there_are(start):
-    """With fewer zones than it wants, the least is none at all: one more than its skew beside it is too many."""
+def test_others_do_not_fill_the_zone_of_a_pod_with_too_few_domains(start):
+    """With fewer zones than min_domains the lowest count is zero: one pod more than the skew is too many."""
     minding = replicas(2, "minding", labels={"app": "y"}, spread=(spread(ZONE, {"app": "x"}, min_domains=3),))
     others = replicas(6, "other", labels={"app": "x"}, cpu=3000)
     assert faults(problem([*others, *minding], [there("a", start), existing("n2", "b")])) == []
