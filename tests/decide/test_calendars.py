@@ -114,7 +114,7 @@ def proposals(documents: Spec, world: World) -> list[str]:
 # --- what is asked ------------------------------------------------------------------------------------
 
 
-def test_asks_for_what_is_missing_a_few_searches_at_a_time():
+def test_a_tick_makes_only_a_few_searches_for_what_is_missing():
     documents = buying()
     asked = of(decide(documents, a_world()), SearchOffers)
     assert 0 < len(asked) <= MAX_SEARCHES_PER_TICK
@@ -122,7 +122,7 @@ def test_asks_for_what_is_missing_a_few_searches_at_a_time():
     assert {one.query.duration.days for one in asked} <= {7, 14, 28, 56, 63}
 
 
-def test_a_round_is_bounded_however_long_the_calendar():
+def test_a_planning_round_has_a_bounded_number_of_searches_however_long_the_calendar():
     many = [
         {"name": f"run-{n}", "window": {"from": ahead(f"{n}d"), "to": ahead(f"{n}d6h"), "instances": 1 + n}}
         for n in range(0, 54, 2)
@@ -141,7 +141,7 @@ def test_what_is_missing_is_cut_into_layers_with_breaks_shorter_than_a_day():
     ]
 
 
-def test_nothing_is_asked_while_nothing_will_be_missing_soon_and_it_wakes_when_it_will():
+def test_no_searches_while_nothing_is_missing_soon_and_it_wakes_when_something_will_be():
     documents = buying()
     covered = a_world(block(ends_in="20d", count=2, pool="p5"))
     plan = decide(documents, covered)
@@ -178,7 +178,7 @@ def test_the_planner_runner_plans_once_every_question_is_answered_and_not_before
     assert again is told
 
 
-def test_the_same_world_gives_the_same_advice():
+def test_the_same_world_gives_the_same_planner_result():
     documents = buying(
         ALWAYS,
         {"name": "office", "weekly": {"days": ["mon", "tue"], "from": "08:00", "to": "20:00", "gpus": 32}},
@@ -203,7 +203,7 @@ def test_what_is_proposed_counts_as_covered_so_that_nothing_is_bought_twice():
 
 
 @pytest.mark.requirement("CB-8")
-def test_a_choice_that_is_due_becomes_a_proposal_inside_its_own_envelope():
+def test_a_planned_purchase_that_is_due_becomes_a_proposal_with_its_envelope():
     documents = buying()
     (made,) = of(decide(documents, advised(documents, offer())), ProposePurchase)
     envelope = made.intent.envelope
@@ -213,7 +213,7 @@ def test_a_choice_that_is_due_becomes_a_proposal_inside_its_own_envelope():
     assert made.reason.saves_usd == 1_234.0
 
 
-def test_a_choice_whose_time_has_not_come_waits():
+def test_a_planned_purchase_that_is_not_due_waits():
     documents = buying()
     later = NOW + timedelta(minutes=20)
     world = advised(documents, offer(), since=later)
@@ -224,7 +224,7 @@ def test_a_choice_whose_time_has_not_come_waits():
 
 
 @pytest.mark.requirement("CB-4")
-def test_advice_is_not_acted_upon_when_its_ground_has_moved_or_it_is_old():
+def test_a_planner_result_is_not_used_when_it_is_old_or_its_blocks_have_changed():
     documents = buying()
     world = advised(documents, offer())
     assert proposals(documents, world)
@@ -279,7 +279,7 @@ def test_a_proposal_is_void_once_aws_shows_that_its_demand_is_covered():
 
 
 @pytest.mark.requirement("CB-6")
-def test_more_time_is_asked_for_and_proposed_where_it_is_cheaper():
+def test_an_extension_is_searched_and_proposed_where_it_is_cheaper():
     documents = buying()
     world = a_world(block(ends_in="3d", count=2, pool="p5", fee_usd=10_000))
     wanted = planning_round(documents, world, {})
@@ -299,7 +299,7 @@ def test_more_time_is_asked_for_and_proposed_where_it_is_cheaper():
     assert made.intent.envelope.latest_start == end
 
 
-def test_a_plan_that_never_extends_does_not_ask():
+def test_a_plan_that_never_extends_searches_no_extensions():
     plan = calendar()
     never = plan.spec.model_copy(update={"extend": Extending(policy="never")})
     documents = spec(pool(), plan.model_copy(update={"spec": never}))
@@ -327,7 +327,7 @@ def test_the_planner_runner_says_once_that_the_solver_is_missing(monkeypatch):
 LEARNED = {"name": "learned", "learned": {"mostInstances": 4}}
 
 
-def test_demand_is_learned_from_use_and_from_a_queue_that_stands():
+def test_demand_is_learned_from_use_and_from_pods_that_wait_for_long():
     documents = buying(LEARNED)
     held = block(ends_in="3d", count=2, pool="p5")
     used = BlockUse("cr-1", 16, used_h=300.0, held_h=600.0)
@@ -338,26 +338,26 @@ def test_demand_is_learned_from_use_and_from_a_queue_that_stands():
     assert learned_gpus(documents, replace(a_world(held, passing), uses=(used,))) == {"rolling": 8}
 
 
-def test_what_is_learned_is_never_more_than_is_allowed():
+def test_learned_demand_never_exceeds_its_maximum():
     crowd = [pod(f"waits-{n}", gpus=8, created_at=NOW - timedelta(hours=2)) for n in range(40)]
     assert learned_gpus(buying(LEARNED), a_world(*crowd)) == {"rolling": 32}
 
 
-def test_a_young_block_counts_by_what_runs_on_it_now():
+def test_a_block_younger_than_a_day_counts_by_the_pods_on_it_now():
     there = node()
     world = a_world(block(ends_in="3d", count=2, pool="p5"), there, pod("runs", gpus=8, on=there))
     assert learned_gpus(buying(LEARNED), world) == {"rolling": 8}
     assert world.reservations[0].owner == OWNER
 
 
-def test_a_refused_state_is_not_a_promise():
+def test_a_refused_purchase_does_not_count_as_expected():
     documents = buying()
     gone = intent("voided", plan="rolling", window="x")
     assert basis(documents, (), (gone,), NOW) == ()
     assert gone.state is PurchaseState.VOIDED
 
 
-def test_while_the_planner_is_at_work_it_wakes_before_the_answers_grow_old():
+def test_while_the_planner_runs_it_wakes_before_the_answers_are_too_old():
     documents = buying()
     world = answered(documents, a_world(), market)
     plan = decide(documents, world)

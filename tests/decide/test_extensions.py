@@ -80,13 +80,13 @@ def told(state: ExtensionState) -> Extension:
 # --- before a new block ---------------------------------------------------------------------------------
 
 
-def test_more_time_is_asked_for_before_a_new_block():
+def test_an_extension_is_searched_before_a_new_block():
     (action,) = of(decide(buying(), world(SHORT)), SearchExtensions)
     assert action.query == FOUR_DAYS
     assert asks(buying(), SHORT) == ["SearchExtensions"]
 
 
-def test_an_offer_of_more_time_is_proposed_as_an_envelope_around_it():
+def test_an_extension_offer_is_proposed_with_an_envelope_around_it():
     seen = world(SHORT, none_sold(), extension_searches=(offered(),))
     (action,) = of(decide(buying(), seen), ProposePurchase)
     wanted = action.intent
@@ -96,12 +96,12 @@ def test_an_offer_of_more_time_is_proposed_as_an_envelope_around_it():
     assert wanted.envelope.expires_at <= ahead("5d") - timedelta(hours=1)
 
 
-def test_the_price_of_a_new_block_is_asked_for_before_more_time_is_proposed():
+def test_the_price_of_a_new_block_is_asked_for_before_an_extension_is_proposed():
     assert asks(buying(), SHORT, extension_searches=(offered(),)) == ["SearchOffers"]
 
 
 @pytest.mark.parametrize(("fee_usd", "extends"), [(7_300, "cr-1"), (7_100, "")])
-def test_more_time_may_cost_a_quarter_more_than_a_new_block_and_no_more(fee_usd: int, extends: str):
+def test_an_extension_may_cost_a_quarter_more_than_a_new_block_and_no_more(fee_usd: int, extends: str):
     """It is $9,000; nothing boots and nothing moves for it, and that is worth something, not anything."""
     new = offer(start=ahead("4d23h30m"), end=ahead("9d23h30m"), fee_usd=fee_usd)
     seen = world(SHORT, none_sold(new), extension_searches=(offered(),))
@@ -109,7 +109,7 @@ def test_more_time_may_cost_a_quarter_more_than_a_new_block_and_no_more(fee_usd:
     assert action.intent.extends == extends
 
 
-def test_a_block_that_holds_more_than_twice_what_is_missing_is_not_extended_by_itself():
+def test_a_block_of_more_than_twice_the_missing_size_is_not_extended():
     """It is extended as a whole; without a new block to compare with, no price would hold it back."""
     for count, extends in ((8, True), (9, False)):
         large = block("cr-1", ends_in="5d", starts_in="1d", count=count)
@@ -151,7 +151,7 @@ def test_a_block_that_ends_long_before_the_gap_is_not_extended_up_to_it(held: Re
     ],
     ids=["none", "refused", "too dear"],
 )
-def test_without_an_offer_of_more_time_a_new_block_is_searched_for(answer: ExtensionSearch):
+def test_without_an_extension_offer_a_new_block_is_searched_for(answer: ExtensionSearch):
     assert asks(buying(), SHORT, extension_searches=(answer,)) == ["SearchOffers"]
 
 
@@ -165,16 +165,16 @@ def test_without_an_offer_of_more_time_a_new_block_is_searched_for(answer: Exten
     ],
     ids=["too small", "not paid yet", "not ours", "one pending"],
 )
-def test_a_block_that_cannot_serve_by_being_longer_is_not_asked_about(held: Reservation):
+def test_no_extension_is_searched_for_a_block_that_could_not_serve_longer(held: Reservation):
     assert asks(buying(), held) == ["SearchOffers"]
 
 
-def test_a_block_in_its_last_hour_is_not_asked_about():
+def test_no_extension_is_searched_for_a_block_in_its_last_hour():
     last_hour = block("cr-1", ends_in="3d", starts_in="1d")
     assert asks(buying(), last_hour, now=ahead("3d") - timedelta(minutes=59)) == ["SearchOffers"]
 
 
-def test_a_plan_may_want_new_blocks_only():
+def test_a_plan_with_extend_never_gets_new_blocks_only():
     assert asks(buying(document=plan(extend={"policy": "never"})), SHORT) == ["SearchOffers"]
 
 
@@ -187,7 +187,7 @@ def test_an_old_answer_is_asked_for_again():
 
 
 @pytest.mark.requirement("CB-7")
-def test_while_its_payment_is_pending_nothing_else_is_bought_and_the_end_stands():
+def test_while_the_payment_of_an_extension_is_pending_nothing_else_is_bought_and_the_end_stays():
     pending = world(
         block("cr-1", ends_in="5d", starts_in="1d", extension_pending_to=ahead("9d")),
         extension("confirmed", reservation_ids=("cr-1",), offer_id="cbe-1", fee_usd=9_000),
@@ -197,7 +197,7 @@ def test_while_its_payment_is_pending_nothing_else_is_bought_and_the_end_stands(
 
 
 @pytest.mark.requirement("CB-7")
-def test_a_failed_payment_is_seen_its_fee_given_back_and_a_new_block_bought_instead():
+def test_when_the_payment_of_an_extension_fails_its_fee_is_not_counted_and_a_new_block_is_proposed():
     confirmed = extension("confirmed", reservation_ids=("cr-1",), offer_id="cbe-1", fee_usd=9_000)
     unpaid = (told(ExtensionState.PAYMENT_FAILED),)
     (settled,) = of(decide(buying(), world(SHORT, confirmed, extensions=unpaid)), SettlePurchase)
@@ -218,7 +218,7 @@ def test_an_extension_without_an_answer_is_found_in_the_history_by_its_offer(sta
 
 
 @pytest.mark.requirement("CB-4")
-def test_somebody_elses_extension_of_the_same_block_is_not_taken_for_ours():
+def test_an_extension_of_the_same_block_by_somebody_else_does_not_count_as_ours():
     lost = extension("unknown", offer_id="cbe-2", state_at=ago("10m"))
     seen = world(SHORT, lost, extensions=(told(ExtensionState.PAYMENT_PENDING),))
     assert not of(decide(buying(), seen), SettlePurchase)

@@ -102,7 +102,7 @@ def test_a_submit_that_found_no_offer_tries_again_in_ten_minutes():
 
 @pytest.mark.requirement("CB-4")
 @pytest.mark.parametrize("state", ["approved", "failed", "voided"])
-def test_what_was_believed_not_bought_is_taken_in_when_it_shows(state: str):
+def test_a_purchase_believed_not_made_is_confirmed_when_aws_shows_it(state: str):
     """EC2 had said no, or a person was sure; nothing that exists is lost, and its fee counts."""
     made = block("cr-9", starts_in="2d", ends_in="16d", intent_id="tp-1")
     believed = intent(state, offer_id="cb-1", fee_usd=0, state_at=ago("1h"))
@@ -118,7 +118,7 @@ def test_a_purchase_that_was_never_paid_stays_failed_while_aws_still_lists_it():
 
 
 @pytest.mark.requirement("CB-4")
-def test_an_outcome_nobody_knew_is_known_when_aws_shows_that_it_was_never_paid():
+def test_an_unknown_outcome_becomes_failed_when_aws_shows_that_it_was_never_paid():
     unpaid = block("cr-9", starts_in="2d", intent_id="tp-1", state=ReservationState.PAYMENT_FAILED)
     unknown = intent("unknown", offer_id="cb-1", fee_usd=25_000, state_at=ago("1h"))
     (settled_,) = of(decide(buying(), world(unknown, unpaid)), SettlePurchase)
@@ -126,14 +126,14 @@ def test_an_outcome_nobody_knew_is_known_when_aws_shows_that_it_was_never_paid()
 
 
 @pytest.mark.requirement("CB-17")
-def test_a_tag_on_a_block_that_was_never_asked_for_makes_it_nobodys():
+def test_a_forged_tag_on_a_block_that_was_never_asked_for_does_not_make_it_ours():
     tagged = block("cr-9", starts_in="2d", ends_in="16d", intent_id="tp-1", owner="")
     plan = decide(buying(), world(intent("refused", state_at=ago("1h")), tagged))
     assert not of(plan, SettlePurchase)
 
 
 @pytest.mark.requirement("CB-4")
-def test_a_second_block_with_the_tag_of_one_purchase_is_told_and_not_taken_in():
+def test_a_second_block_with_the_tag_of_one_purchase_is_warned_of_and_not_counted():
     made = [block(f"cr-{place}", starts_in="2d", ends_in="16d", intent_id="tp-1") for place in (1, 2)]
     confirmed = intent("confirmed", reservation_ids=("cr-1",), offer_id="cb-1", state_at=ago("1h"))
     plan = decide(buying(), world(confirmed, made))

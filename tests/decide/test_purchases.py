@@ -66,14 +66,14 @@ def test_a_window_that_lacks_capacity_is_searched_for():
         ([block("cr-a", starts_in="1d", ends_in="5d"), block("cr-b", starts_in="6d", ends_in="10d")], 4),
     ],
 )
-def test_what_is_missing_is_counted_from_what_aws_shows_at_the_worst_instant(held: list, lacking: int):
+def test_missing_instances_are_counted_at_the_worst_instant_from_what_aws_shows(held: list, lacking: int):
     new_ones = buying(document=plan(extend={"policy": "never"}))
     counts = [action.query.count for action in of(decide(new_ones, world(held)), SearchOffers)]
     assert counts == ([lacking] if lacking else [])
 
 
 @pytest.mark.requirement("CB-8")
-def test_a_successor_starts_early_enough_to_run_beside_the_block_before_it():
+def test_a_successor_starts_early_enough_to_overlap_with_the_block_before_it():
     """The window opens at noon: half an hour lies between it and the grid, a day more is bought for three hours."""
     (action,) = of(decide(buying(document=plan(overlap="3h")), world()), SearchOffers)
     assert action.query.earliest_start == GRID - timedelta(days=1)
@@ -85,7 +85,7 @@ def test_a_successor_starts_early_enough_to_run_beside_the_block_before_it():
     assert proposed.intent.envelope.max_fee_usd > 29_000
 
 
-def test_nothing_is_asked_before_it_is_time():
+def test_no_offers_are_searched_before_propose_before():
     early = plan(proposeBefore="1d")
     quiet = decide(buying(document=early), world())
     assert not of(quiet, SearchOffers)
@@ -151,7 +151,7 @@ def test_a_window_with_an_open_intent_is_not_proposed_again(state: str):
     assert not of(decide(buying("propose"), there), ProposePurchase)
 
 
-def test_after_a_no_the_question_is_not_asked_again_for_six_hours():
+def test_after_a_refusal_the_same_is_not_proposed_again_for_six_hours():
     refused = intent("refused", state_at=ago("5h59m"))
     quiet = decide(buying(), world(refused, search(asked(), offer())))
     assert not of(quiet, ProposePurchase)
@@ -193,12 +193,12 @@ def test_by_default_the_platform_only_proposes():
         ("auto", ("ana",), True),
     ],
 )
-def test_it_is_bought_only_once_enough_others_said_yes(mode: str, approved_by: tuple, buys: bool):
+def test_it_is_bought_only_after_enough_other_people_approved(mode: str, approved_by: tuple, buys: bool):
     """Even an intent that claims to be approved: the verdicts are counted, not the state believed."""
     assert submitted(buying(mode), intent("approved", approved_by=approved_by)) is buys
 
 
-def test_a_no_among_the_verdicts_is_not_a_yes():
+def test_a_refusal_does_not_count_as_an_approval():
     no = Verdict("ana", ago("1h"), approved=False)
     assert not submitted(buying(), intent("approved", verdicts=(no,)))
 
@@ -210,7 +210,7 @@ def test_only_named_approvers_count_where_they_are_named():
 
 
 @pytest.mark.parametrize(("cap", "buys"), [(29_999, False), (30_000, True)])
-def test_auto_buys_by_itself_only_up_to_its_cap(cap: int, buys: bool):
+def test_mode_auto_buys_without_approval_only_up_to_its_cap(cap: int, buys: bool):
     assert submitted(buying("auto", approval={"autoMaxFeeUsd": cap}), intent()) is buys
 
 
@@ -240,7 +240,7 @@ def asked_before(*became: str, last_ago: str) -> list[PurchaseIntent]:
         (("refused", "failed", "refused"), "6h"),
     ],
 )
-def test_a_question_that_was_in_vain_comes_back_later_each_time(became: tuple[str, ...], waits: str):
+def test_each_refused_or_expired_proposal_delays_the_next_one_longer(became: tuple[str, ...], waits: str):
     def proposes(last_ago: str) -> bool:
         there = world(asked_before(*became, last_ago=last_ago), search(asked(), offer()))
         return bool(of(decide(buying(), there), ProposePurchase))
@@ -265,7 +265,7 @@ GRANTED = intent("approved", approved_by=("ana",))
 
 
 @pytest.mark.requirement("CB-4")
-def test_what_was_bought_lasts_as_its_offer_said_until_aws_shows_it():
+def test_a_purchase_counts_as_held_for_the_time_of_its_offer_until_aws_shows_it():
     """EC2's lists are minutes late: meanwhile another window must not take what this one does not use."""
     two = plan(demand=[window("a", "2d", "5d"), window("b", "5d", "9d")])
     bought = intent("confirmed", window="a", reservation_ids=("cr-9",), inside={"earliest_end": ahead("5d")})
@@ -275,7 +275,7 @@ def test_what_was_bought_lasts_as_its_offer_said_until_aws_shows_it():
 
 
 @pytest.mark.requirement("CB-4")
-def test_an_approval_for_far_more_than_is_missing_by_now_is_void_and_the_rest_asked_for_anew():
+def test_an_approval_for_far_more_than_is_still_missing_is_voided_and_the_rest_is_proposed_anew():
     """Somebody bought most of it by hand; half an hour is left, and it would cost the whole window."""
     by_hand = block("cr-7", starts_in="2d30m", ends_in="10d", count=4)
     decided = decide(buying(), world(GRANTED, by_hand))
@@ -315,6 +315,6 @@ def test_a_plan_can_lower_the_ceilings(lowered: dict, buys: bool):
     assert submitted(buying(document=plan(budget=lowered)), GRANTED) is buys
 
 
-def test_a_plan_can_never_raise_them():
+def test_a_plan_can_never_raise_the_ceilings():
     tight = {"perPurchaseUsd": 20_000, "monthlyUsd": 20_000}
     assert not submitted(buying(document=plan(budget=GENEROUS), budget=tight), GRANTED)

@@ -86,7 +86,7 @@ def test_an_offer_that_became_dearer_than_its_envelope_goes_back_for_approval():
 
 
 @pytest.mark.requirement("CB-3")
-def test_the_tags_of_the_platform_are_on_what_is_bought_and_ours_stay_ours():
+def test_tags_of_the_platform_are_added_and_cannot_replace_our_own_tags():
     outside = shop(offer(), tags={"cost-centre": "7", "deployment": "somebody"})
     buy(outside)
     ((_, tags),) = outside.cloud.purchases
@@ -94,7 +94,7 @@ def test_the_tags_of_the_platform_are_on_what_is_bought_and_ours_stay_ours():
 
 
 @pytest.mark.requirement("CB-3")
-def test_an_approval_that_has_expired_buys_nothing_whoever_submits_it():
+def test_an_expired_approval_buys_nothing():
     outside = shop(offer())
     outside.clock.at = GRANTED.envelope.expires_at
     assert "expired" in buy(outside).detail
@@ -102,7 +102,7 @@ def test_an_approval_that_has_expired_buys_nothing_whoever_submits_it():
 
 
 @pytest.mark.requirement("CB-4")
-def test_nothing_is_bought_from_a_ledger_that_forgets():
+def test_nothing_is_bought_from_a_ledger_in_memory():
     outside = shop(offer())
     outside.books.durable = False
     assert buy(outside).error == "refused"
@@ -118,7 +118,7 @@ def test_nothing_is_bought_from_the_ledger_of_another_platform():
 
 
 @pytest.mark.requirement("CB-4")
-def test_what_somebody_else_bought_meanwhile_is_not_bought_again():
+def test_a_demand_that_somebody_else_covered_meanwhile_is_not_bought_again():
     """The engine looked a moment ago; AWS is asked once more at the very moment of buying."""
     outside = shop(offer())
     outside.books.adopt(Adoption("cr-7", "p5", "ana", outside.clock.now()))
@@ -128,7 +128,7 @@ def test_what_somebody_else_bought_meanwhile_is_not_bought_again():
 
 
 @pytest.mark.requirement("CB-4")
-def test_what_is_submitted_is_written_down_with_the_time_it_lasts_and_a_no_takes_that_back():
+def test_a_submit_records_start_and_end_of_its_offer_and_a_refusal_clears_them():
     outside = shop(offer())
     buy(outside)
     assert (held(outside).start, held(outside).end) == (offer().start, offer().end)
@@ -186,7 +186,7 @@ def test_a_purchase_in_doubt_counts_as_spent_at_submit():
 
 
 @pytest.mark.requirement("CB-3")
-def test_without_approval_nothing_is_bought_whoever_asks():
+def test_without_approval_nothing_is_bought():
     proposed = intent("proposed")
     outside = shop(offer(), held=proposed)
     assert buy(outside, proposed).error == "refused"
@@ -218,7 +218,7 @@ def test_a_purchase_interrupted_by_a_crash_is_never_made_a_second_time(step: str
     assert held(outside).state is expected
 
 
-def test_an_unknown_outcome_is_quarantined_and_confirmed_by_its_tag():
+def test_an_unknown_outcome_is_not_repeated_and_confirmed_by_its_tag():
     outside = shop(offer())
     outside.cloud.fail("purchase", OutcomeUnknown("timed out"), after=True)
     assert buy(outside).error == "outcome-unknown"
@@ -231,7 +231,7 @@ def test_an_unknown_outcome_is_quarantined_and_confirmed_by_its_tag():
 @pytest.mark.parametrize(
     "error", [NoCapacity("gone"), Throttled("slow down"), Refused("a rule"), NotAllowed("no")]
 )
-def test_a_definite_no_leaves_the_approval_standing(error: Exception):
+def test_after_a_definite_refusal_the_purchase_stays_approved(error: Exception):
     outside = shop(offer())
     outside.cloud.fail("purchase", error)
     buy(outside)
@@ -240,7 +240,7 @@ def test_a_definite_no_leaves_the_approval_standing(error: Exception):
     assert held(outside).reason == reason
 
 
-def test_ec2s_no_to_a_question_is_an_answer_and_not_being_allowed_to_ask_is_none():
+def test_a_refused_search_counts_as_an_answer_and_a_missing_permission_does_not():
     """Taken for a no, a missing permission would have a new block bought instead of an extension."""
     outside = shop(offer())
     buyer = Buyer(outside.spec, outside.clock, outside.cloud, outside.books)
@@ -262,7 +262,7 @@ def test_ec2s_no_to_a_question_is_an_answer_and_not_being_allowed_to_ask_is_none
 
 
 @pytest.mark.parametrize("error", [Retryable("503"), OutcomeUnknown("timed out")])
-def test_anything_but_a_definite_no_may_have_bought_it(error: Exception):
+def test_any_error_but_a_definite_refusal_leaves_the_outcome_unknown(error: Exception):
     """A 503 can come after the purchase was made: it is looked for, and not made again."""
     outside = shop(offer())
     outside.cloud.fail("purchase", error, after=True)
@@ -272,7 +272,7 @@ def test_anything_but_a_definite_no_may_have_bought_it(error: Exception):
     assert len(outside.cloud.purchases) == 1
 
 
-def test_a_no_is_written_down_so_that_it_is_not_asked_for_at_every_tick():
+def test_a_refusal_is_recorded_so_that_it_is_not_tried_again_at_every_tick():
     outside = shop(offer(count=3))
     buy(outside)
     engine = outside.engine()
@@ -284,7 +284,7 @@ def test_a_no_is_written_down_so_that_it_is_not_asked_for_at_every_tick():
 
 
 @pytest.mark.parametrize("tag", ["tp-other", "tp-1"], ids=["another purchase", "this very one"])
-def test_nothing_is_bought_while_aws_shows_what_another_ledger_bought_for_us(tag: str):
+def test_nothing_is_bought_while_aws_shows_a_block_that_another_ledger_bought(tag: str):
     """Two ledgers of one deployment would each find its windows uncovered and its budget unspent."""
     outside = shop(offer())
     outside.cloud.held.append(block("cr-7", starts_in="30d", ends_in="40d", owner="tides", intent_id=tag))
@@ -292,7 +292,7 @@ def test_nothing_is_bought_while_aws_shows_what_another_ledger_bought_for_us(tag
     assert not outside.cloud.purchases
 
 
-def test_two_who_buy_at_once_do_not_each_find_the_budget_unspent():
+def test_two_buyers_at_once_cannot_spend_the_same_budget():
     """The other one's submit comes between our last look at the budget and our write."""
     other = intent("approved", approved_by=("ana",), id="tp-2", plan="", window="")
     outside = shop(offer(fee_usd=25_000), budget={"perPurchaseUsd": 60_000, "monthlyUsd": 40_000})
@@ -330,7 +330,7 @@ def test_a_verdict_given_meanwhile_stops_the_purchase():
     assert not outside.cloud.purchases
 
 
-def test_settling_what_somebody_else_settled_is_refused():
+def test_settling_a_purchase_that_is_already_settled_is_refused():
     outside = shop(offer())
     buy(outside)
     (outcome,) = outside.act(SettlePurchase(GRANTED, "voided", (), 0, "expired"))
@@ -359,7 +359,7 @@ def verdict(outside: Outside, *, who: str = "ana", approved: bool = True) -> Pur
 
 
 @pytest.mark.requirement("CB-3")
-def test_one_yes_approves_and_two_are_needed_where_two_are_asked_for():
+def test_one_approval_is_enough_except_where_the_policy_asks_for_two():
     one = shop(held=intent())
     assert verdict(one).state is PurchaseState.APPROVED
     two = shop(held=intent(), mode="two")
@@ -368,7 +368,7 @@ def test_one_yes_approves_and_two_are_needed_where_two_are_asked_for():
 
 
 @pytest.mark.requirement("CB-3")
-def test_one_no_refuses():
+def test_one_refusal_refuses_the_purchase():
     outside = shop(held=intent(), mode="two")
     verdict(outside)
     assert verdict(outside, who="ben", approved=False).state is PurchaseState.REFUSED

@@ -36,7 +36,7 @@ def wait_for(executor: PlannerThread) -> None:
     executor._thread.join(timeout=60)
 
 
-def test_a_thread_is_busy_until_it_is_done_and_gives_its_advice_once():
+def test_the_planner_thread_is_busy_until_it_is_done_and_gives_its_result_once():
     gate, executor = threading.Event(), PlannerThread()
     result = PlannerResult(NOW, ())
 
@@ -52,7 +52,7 @@ def test_a_thread_is_busy_until_it_is_done_and_gives_its_advice_once():
     assert (executor.take(), executor.take()) == (result, None)
 
 
-def test_planning_that_fails_is_logged_and_says_that_nothing_could_be_planned(caplog):
+def test_a_failure_of_the_planner_is_logged_and_gives_a_result_without_a_plan(caplog):
     def work() -> PlannerResult:
         raise RuntimeError("no plan today")
 
@@ -63,7 +63,7 @@ def test_planning_that_fails_is_logged_and_says_that_nothing_could_be_planned(ca
     assert "planning the calendars failed" in caplog.text
 
 
-def test_the_engine_ticks_on_while_it_is_planned_and_proposes_when_it_is_done():
+def test_the_engine_ticks_while_the_planner_runs_and_proposes_when_it_is_done():
     gate = threading.Event()
 
     class Slow(PlannerThread):
@@ -93,7 +93,7 @@ def test_the_engine_ticks_on_while_it_is_planned_and_proposes_when_it_is_done():
 
 
 @pytest.mark.requirement("CB-8")
-def test_a_calendar_is_bought_by_itself_and_the_same_seed_buys_the_same():
+def test_a_calendar_is_bought_in_a_rehearsal_and_the_same_seed_buys_the_same():
     spec, scenario = documents(days=8)
     runs = [Rehearsal(spec, scenario, 3, planner_executor=InlineExecutor) for _ in range(2)]
     for run in runs:
@@ -104,7 +104,7 @@ def test_a_calendar_is_bought_by_itself_and_the_same_seed_buys_the_same():
     assert len({one.window for one in bought}) == len(bought)
 
 
-def test_looking_every_second_buys_what_looking_at_its_own_time_buys():
+def test_ticking_every_second_buys_the_same_as_ticking_at_wake_at():
     spec, scenario = documents(days=1)
     seldom, often = Rehearsal(spec, scenario, 2), Rehearsal(spec, scenario, 2, every_second=True)
     for run in (seldom, often):
@@ -119,7 +119,7 @@ def test_looking_every_second_buys_what_looking_at_its_own_time_buys():
     assert kept(seldom)
 
 
-def test_an_engine_that_is_lost_plans_again_and_buys_nothing_twice():
+def test_a_restarted_engine_plans_again_and_buys_nothing_twice():
     spec, scenario = documents(days=2)
     rehearsal = Rehearsal(spec, scenario, 1)
     rehearsal.run_until(rehearsal.start + timedelta(hours=1))
@@ -130,7 +130,7 @@ def test_an_engine_that_is_lost_plans_again_and_buys_nothing_twice():
     assert {one.id for one in rehearsal.ledger.purchases()} == before
 
 
-def test_the_clock_that_people_watch_stands_still_while_it_is_planned():
+def test_the_clock_of_a_live_rehearsal_stops_while_the_planner_runs():
     gate = threading.Event()
 
     class Slow(PlannerThread):

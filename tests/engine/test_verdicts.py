@@ -41,7 +41,7 @@ class Desk:
 
 
 @pytest.mark.parametrize("approved", [True, False])
-def test_somebody_who_is_no_approver_is_told_who_is(approved):
+def test_somebody_who_is_no_approver_is_told_who_the_approvers_are(approved):
     desk = Desk("one", "ana", "ben")
     with pytest.raises(Refused, match="eve may not decide on purchases; the approvers are ana, ben"):
         desk.says("eve", approved=approved)
@@ -63,13 +63,13 @@ def test_one_person_cannot_be_two_approvers():
     assert desk.says("ben", approved=True) is PurchaseState.APPROVED
 
 
-def test_an_approver_may_think_again_while_it_is_open():
+def test_an_approver_may_refuse_after_approving_while_it_is_open():
     desk = Desk("two", "ana", "ben")
     desk.says("ana", approved=True)
     assert desk.says("ana", approved=False) is PurchaseState.REFUSED
 
 
-def test_what_is_approved_can_still_be_refused_until_it_is_submitted():
+def test_an_approved_purchase_can_be_refused_until_it_is_submitted():
     desk = Desk("one")
     assert desk.says("ana", approved=True) is PurchaseState.APPROVED
     with pytest.raises(Refused, match="is approved already; until it is submitted a no is still taken"):
@@ -79,7 +79,7 @@ def test_what_is_approved_can_still_be_refused_until_it_is_submitted():
         desk.says("ana", approved=False)
 
 
-def test_a_no_is_taken_from_what_has_expired_and_a_yes_is_not():
+def test_an_expired_purchase_can_be_refused_but_not_approved():
     desk = Desk("one")
     desk.at = intent().envelope.expires_at
     with pytest.raises(Refused, match="has expired"):
@@ -87,7 +87,7 @@ def test_a_no_is_taken_from_what_has_expired_and_a_yes_is_not():
     assert desk.says("ana", approved=False) is PurchaseState.REFUSED
 
 
-def test_what_the_policy_of_today_finds_too_little_takes_another_yes():
+def test_a_stricter_policy_requires_a_second_approval():
     desk = Desk("one")
     desk.says("ana", approved=True)
     desk.platform = buying("two").platform
@@ -96,7 +96,7 @@ def test_what_the_policy_of_today_finds_too_little_takes_another_yes():
     assert not_granted(desk.platform, desk.proposal) is None
 
 
-def test_what_was_spent_this_month_counts_when_somebody_decides():
+def test_the_money_spent_this_month_counts_at_an_approval():
     """Inside what the policy buys by itself, until the month's fees are too many: from then on a yes is lacking."""
     fee_usd = intent().envelope.max_fee_usd
     platform = buying("auto", approval={"autoMaxFeeUsd": fee_usd, "autoMonthlyUsd": fee_usd}).platform
@@ -141,7 +141,7 @@ def test_sessions_count_where_the_platform_says_that_they_are_proved():
     assert desk.says(f"{ROLE}/ben", approved=True) is PurchaseState.APPROVED
 
 
-def test_words_given_before_are_counted_by_person_too():
+def test_earlier_verdicts_are_counted_by_person_too():
     given = tuple(Verdict(f"{ROLE}/ana-{number}", NOW, True) for number in (1, 2))
     platform = buying("two").platform
     kind = ReasonKind.WAITS_FOR_APPROVAL
@@ -162,6 +162,6 @@ def test_words_given_before_are_counted_by_person_too():
         ("arn:aws-us-gov:sts::1:assumed-role/r/s", "arn:aws-us-gov:sts::1:assumed-role/r"),
     ],
 )
-def test_a_person_is_what_they_could_not_choose_themselves(arn, who):
+def test_a_person_is_identified_by_what_they_cannot_choose_themselves(arn, who):
     assert principal(arn) == who
     assert principal(arn, sessions_are_proved=True) == arn

@@ -66,7 +66,7 @@ def ways(shopper: OfferSearcher, questions: list[OfferQuestion], around: SearchS
 # --- how often it asks --------------------------------------------------------------------------------
 
 
-def test_a_burst_is_free_and_then_requests_come_at_the_rate():
+def test_a_burst_of_requests_is_not_delayed_and_later_ones_follow_at_the_rate():
     watch = Watch()
     tokens = bucket(watch)
     for _ in range(7):
@@ -85,7 +85,7 @@ def test_time_that_passes_fills_the_bucket_up_to_the_burst():
     assert len(watch.paused) == 1
 
 
-def test_a_shopper_never_asks_more_than_its_budget():
+def test_an_offer_searcher_never_makes_more_requests_than_its_budget():
     shopper = OfferSearcher(Account(start=NOW, offers="none").cloud, bucket(Watch()), budget=5)
     around = SearchScope(catalog.load(), ("us-east-1a", "us-east-1b"), NOW)
     shopper.ask(question())
@@ -93,14 +93,14 @@ def test_a_shopper_never_asks_more_than_its_budget():
     assert (shopper.asked, shopper.left, len(tried)) == (5, 0, 4)
 
 
-def test_what_starts_outside_the_window_is_dropped_from_the_answer():
+def test_offers_that_start_outside_the_window_are_dropped():
     shopper = OfferSearcher(Account(start=NOW).cloud, bucket(Watch()), budget=5)
     found = shopper.ask(question(duration=DAY, starts=StartWindow(NOW + 2 * DAY, NOW + 3 * DAY)))
     assert found
     assert {one.offer.start.date() for one in found} == {(NOW + 2 * DAY).date()}
 
 
-def test_a_wish_is_the_product_of_its_parts():
+def test_a_request_asks_for_every_combination_of_its_parts():
     wish = OfferRequest((P5, GB200), (9, 18), (DAY,), (WEEK,), (("us-east-1a",), ("us-east-1b",)))
     assert len(set(wish.questions())) == 8
 
@@ -108,7 +108,7 @@ def test_a_wish_is_the_product_of_its_parts():
 # --- what it tries next -------------------------------------------------------------------------------
 
 
-def test_every_way_to_give_way_is_tried_the_least_first():
+def test_alternatives_are_tried_from_the_smallest_change_on():
     shopper = OfferSearcher(Account(start=NOW, offers="none").cloud, bucket(Watch()), budget=60)
     around = SearchScope(catalog.load(), ("us-east-1a", "us-east-1b"), NOW)
     tried = ways(shopper, [question(count=2)], around)
@@ -122,7 +122,7 @@ def test_every_way_to_give_way_is_tried_the_least_first():
     ]
 
 
-def test_a_small_budget_sees_something_of_each_question():
+def test_a_small_budget_tries_an_alternative_for_each_question():
     shopper = OfferSearcher(Account(start=NOW, offers="none").cloud, bucket(Watch()), budget=4)
     around = SearchScope(catalog.load(), ("us-east-1a",), NOW)
     tried = ways(shopper, [question(duration=DAY), question(duration=3 * DAY)], around)
@@ -194,7 +194,7 @@ def test_a_block_that_starts_now_may_start_later_and_ends_when_it_was_to():
 
 
 @pytest.mark.requirement("CB-4")
-def test_what_may_have_bought_the_like_of_it_stands_in_the_way():
+def test_a_purchase_in_doubt_of_the_same_type_counts_as_similar():
     wanted = block_intent(platform(), offer(id="cb-2"), 7 * DAY, pool="train", proposer="arn:ana", now=NOW)
     other = block_intent(platform(), offer(), 7 * DAY, pool="train", proposer="arn:bo", now=NOW)
     unknown = replace(other, state=PurchaseState.UNKNOWN)
@@ -219,7 +219,7 @@ def test_what_may_have_bought_the_like_of_it_stands_in_the_way():
 
 
 @pytest.mark.requirement("CB-4")
-def test_what_expired_before_it_was_submitted_stands_in_no_way():
+def test_a_purchase_that_expired_before_submit_does_not_count_as_similar():
     wanted = block_intent(platform(), offer(id="cb-2"), 7 * DAY, pool="train", proposer="arn:ana", now=NOW)
     other = block_intent(platform(), offer(), 7 * DAY, pool="train", proposer="arn:bo", now=NOW)
     gone = other.envelope.expires_at

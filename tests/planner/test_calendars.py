@@ -26,7 +26,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 @pytest.mark.parametrize("question", recorded(), ids=lambda one: one.name)
-def test_is_cheaper_than_the_first_offer_of_the_same_length_each_time(question: Question):
+def test_the_plan_is_cheaper_than_always_taking_the_first_offer_of_one_length(question: Question):
     found = compare(question)
     assert found.ours.gap <= 0.01
     assert found.ours.cover.cost.total_usd < found.rule.cost.total_usd
@@ -49,7 +49,7 @@ def by_month(question: Question, found: PurchasePlan) -> dict[tuple[int, int], f
     return months
 
 
-def test_there_are_ten_and_the_rule_buys_in_each():
+def test_there_are_ten_calendars_and_the_simple_rule_buys_in_each():
     found = recorded()
     assert len(found) == 10
     assert all(len(first_offer(one, days)) >= 2 for one in found for days in RULE_LENGTHS)

@@ -82,7 +82,7 @@ def by_hand(entry: dict[str, Any], hour: int) -> int:
 
 @settings(max_examples=150, deadline=None)
 @given(entries)
-def test_every_hour_asks_for_what_the_words_say(drawn):
+def test_every_hour_needs_what_the_entries_say(drawn):
     demand = calendar_demand(documents(drawn), "c", 0)
     steps = levels(demand.calendar, START, moment(HOURS))
     assert steps[0].start == START
@@ -115,7 +115,7 @@ def held(drawn: list[tuple[int, int, int, str]]) -> list[Reservation]:
 
 @settings(max_examples=100, deadline=None)
 @given(entries, blocks, st.booleans())
-def test_what_is_lacking_is_what_is_asked_for_and_not_served(drawn, bought, one_zone):
+def test_missing_gpus_are_what_is_needed_and_not_served(drawn, bought, one_zone):
     asked = documents(drawn, oneZone=one_zone)
     demand, there = calendar_demand(asked, "c", 0), held(bought)
     found = missing_gpus(asked, demand, there, START, moment(HOURS))

@@ -26,7 +26,7 @@ def ways(question: Asked) -> dict[str, tuple[float | None, str]]:
 
 
 @pytest.mark.requirement("CB-9")
-def test_says_how_long_nobody_would_serve_between_two_blocks_on_the_grid():
+def test_a_hand_over_says_how_long_the_gap_between_two_blocks_on_the_grid_is():
     found = relay().plan().hand_overs[0]
     assert (found.before, found.after, found.at, found.gpus) == ("cr-a", "cb-b", day(2), 32)
     assert found.gap == found.gap_back_to_back == 50 * MINUTES  # EC2 takes 30 before the end, nodes need 20
@@ -60,7 +60,7 @@ def test_ways_ec2_does_not_offer_are_estimated_and_say_so():
     assert "estimated" in words["a-day-more-of-b"]
 
 
-def test_the_cheapest_way_comes_first_and_those_that_do_not_exist_last():
+def test_the_cheapest_mitigation_comes_first_and_unavailable_ones_last():
     prices = [way.usd for way in relay().plan().hand_overs[0].ways]
     known = [usd for usd in prices if usd is not None]
     assert prices == [*sorted(known), None]
@@ -79,7 +79,7 @@ def test_overlapping_blocks_leave_no_gap():
     assert [(one.after, one.gap) for one in found if one.before == "cr-a"] == [("cr-b", timedelta(0))]
 
 
-def test_a_block_nobody_misses_is_no_hand_over():
+def test_a_block_that_is_not_needed_at_its_end_is_no_hand_over():
     question = asked(needs((0, 1, 4)), owned=(block("cr-a", -5, 2),), until=day(9))
     assert question.plan().hand_overs == ()
 
@@ -112,7 +112,7 @@ def test_at_the_penalty_it_names_leaving_it_uncovered_costs_the_same():
         assert asked(demand, offers=week).plan().cover.ids == ids
 
 
-def test_the_price_of_a_gpu_hour_is_told_as_bought_and_as_used():
+def test_the_plan_gives_the_price_of_a_gpu_hour_as_bought_and_as_used():
     demand = needs((0, 3, 4), wind_down=timedelta(0))
     found = asked(demand, offers=(offer("cb-a", 0, 7, 21_504),)).plan()
     assert found.usd_per_gpu_h_bought == pytest.approx(21_504 / (7 * 24 * 32))

@@ -78,7 +78,7 @@ def test_only_the_newest_answer_to_a_question_counts():
     assert [one.offer.id for one in newest_offers(searches)] == ["cb-new"]
 
 
-def test_one_stock_seen_twice_is_not_bought_twice():
+def test_the_same_capacity_in_two_offers_is_not_bought_twice():
     same = (offer("cb-4", 0, 7, 1_000, count=4), offer("cb-2", 0, 7, 400, count=2))
     assert asked(needs((0, 7, 6)), offers=same).plan().cover.ids == {"cb-4"}
 
@@ -147,7 +147,7 @@ def test_multi_node_work_is_kept_in_one_zone():
     assert asked(needs((0, 7, 4), one_zone=True), offers=offers).plan().cover.ids == {"cb-big"}
 
 
-def test_a_block_of_nobody_is_shared_and_one_of_a_pool_is_not():
+def test_a_block_without_a_pool_is_shared_and_a_block_of_a_pool_is_not():
     pools = (needs((0, 2, 2)), needs((0, 2, 2), pool="train"))
     cut_off = timedelta(minutes=30)
     shared = asked(*pools, owned=(block("cr-1", -1, 3, pool=""),), until=day(3) - cut_off).plan()
@@ -169,7 +169,7 @@ def test_demand_in_instances_of_different_sizes_is_refused():
         asked(needs((0, 1, 1), types=(P5, "p5.4xlarge")), prices=prices).plan()
 
 
-def test_an_unpaid_extension_counts_for_nothing():
+def test_an_extension_with_a_pending_payment_does_not_count():
     held = block("cr-1", -5, 2, extension_pending_to=day(9))
     assert asked(needs((0, 9, 4)), owned=(held,)).plan().cover.uncovered[0].start == day(2) - timedelta(
         minutes=30
@@ -198,7 +198,7 @@ def test_nothing_needed_costs_nothing():
     assert found.at == NOW < GRID
 
 
-def test_a_pools_own_ceilings_bind_it_and_nobody_else():
+def test_the_ceilings_of_a_pool_bind_only_that_pool():
     offers = (offer("cb-a", 0, 7, 20_000), offer("cb-b", 0, 7, 21_000, zone="b"))
     poor, rich = needs((0, 7, 4), pool="poor", monthly_usd=5_000), needs((0, 7, 4), pool="rich")
     found = asked(poor, rich, offers=offers).plan().cover

@@ -26,7 +26,7 @@ LINE = CostLine("i-1", "g6", SourceKind.ON_DEMAND, 2.0, NOW, team="vision", gpus
 
 
 @pytest.mark.requirement("CB-3")
-def test_a_purchase_tells_its_whole_life_and_who_moved_it(durable: SqlLedger, clock: Hands):
+def test_the_audit_trail_has_every_change_of_a_purchase_and_who_made_it(durable: SqlLedger, clock: Hands):
     life = [
         intent(),
         intent("approved", approved_by=("ana",)),
@@ -47,7 +47,7 @@ def test_a_purchase_tells_its_whole_life_and_who_moved_it(durable: SqlLedger, cl
     assert [one.before for one in trail] == [None, document(life[0]), document(life[1])]
 
 
-def test_launches_and_costs_have_their_lines_too(durable: SqlLedger):
+def test_the_audit_trail_has_launches_and_costs_too(durable: SqlLedger):
     durable.write_launch(launch_intent())
     durable.write_launch(launch_intent(state=LaunchState.SETTLED))
     durable.meter(LINE)
@@ -56,7 +56,7 @@ def test_launches_and_costs_have_their_lines_too(durable: SqlLedger):
     assert trail[1:] == [("launch", "ti-1"), ("launch", "ti-1"), ("cost", "i-1"), ("cost", "i-1")]
 
 
-def test_what_changes_nothing_leaves_no_line(durable: SqlLedger):
+def test_a_write_that_changes_nothing_leaves_no_audit_line(durable: SqlLedger):
     for _ in range(2):
         durable.propose(intent())
         durable.write_launch(launch_intent())
@@ -64,7 +64,7 @@ def test_what_changes_nothing_leaves_no_line(durable: SqlLedger):
     assert [one.what for one in durable.audit()] == ["ledger", "purchase", "launch", "cost"]
 
 
-def test_a_refused_write_leaves_no_line(durable: SqlLedger):
+def test_a_refused_write_leaves_no_audit_line(durable: SqlLedger):
     durable.propose(intent())
     trail = durable.audit()
     with pytest.raises(Refused):
@@ -100,7 +100,7 @@ def test_postgresql_cannot_be_emptied_at_once_either(postgres: Server, opened: O
 
 
 @pytest.mark.requirement("CB-3")
-def test_an_approval_says_what_it_was_for_even_after_the_envelope_changed(durable: SqlLedger):
+def test_a_verdict_keeps_its_envelope_after_the_envelope_changed(durable: SqlLedger):
     approved = intent("approved", approved_by=("ana",))
     durable.propose(approved)
     again = intent(inside={"max_fee_usd": 40_000})
@@ -114,7 +114,7 @@ def test_an_approval_says_what_it_was_for_even_after_the_envelope_changed(durabl
     ]
 
 
-def test_a_cost_line_says_for_whom_and_where(durable: SqlLedger):
+def test_a_cost_line_has_its_team_account_region_and_cluster(durable: SqlLedger):
     durable.meter(LINE)
     with inside(durable) as connection:
         row = connection.execute(select(schema.cost_lines)).mappings().one()

@@ -97,7 +97,9 @@ class Chance:
 
 
 @pytest.mark.requirement("CB-4")
-def test_a_thousand_operations_end_as_in_memory(url: str, opened: Opener, clock: Hands):
+def test_after_a_thousand_operations_the_database_equals_the_ledger_in_memory(
+    url: str, opened: Opener, clock: Hands
+):
     chance, model, durable = Chance(random.Random(20261115), clock), MemoryLedger(clock), opened(url)
     refused = 0
     for place in range(OPERATIONS):
@@ -168,7 +170,7 @@ def anything(hint: object) -> st.SearchStrategy:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(bought=anything(PurchaseIntent), launch=anything(LaunchIntent), line=anything(CostLine))
-def test_whatever_a_record_says_comes_back_unchanged(
+def test_every_record_is_read_as_it_was_written(
     durable: SqlLedger, bought: PurchaseIntent, launch: LaunchIntent, line: CostLine
 ):
     new = str(len(durable.audit()))  # an id that is not there yet

@@ -19,7 +19,7 @@ MOMENTS = 60  # more than there are, so that the last one ends by itself
 
 
 @pytest.mark.requirement("CB-4")
-def test_killed_between_any_two_statements_it_is_as_before_or_as_after(
+def test_a_kill_between_any_two_statements_leaves_the_state_before_or_after(
     url: str, tmp_path: Path, opened: Opener
 ):
     ledger = opened(url)  # its tables are there: what is killed is the writing

@@ -23,7 +23,7 @@ from tidemill.store import migrate, open_ledger, schema
 from tidemill.store.rows import document, launch_row, purchase_row
 
 
-def test_the_versions_named_are_those_there_are():
+def test_the_listed_schema_versions_are_the_migrations_that_exist():
     config = Config()
     config.set_main_option("script_location", str(migrate.MIGRATIONS))
     config.set_main_option("path_separator", "os")

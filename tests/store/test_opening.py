@@ -34,7 +34,7 @@ def test_memory_is_an_address_too(clock: Hands):
     assert isinstance(open_ledger("memory:", OURS, clock=clock), MemoryLedger)
 
 
-def test_the_clock_on_the_wall_is_what_it_goes_by_unless_told(url: str):
+def test_without_a_clock_the_ledger_uses_the_wall_clock(url: str):
     ledger = open_ledger(url, OURS)
     assert isinstance(ledger, SqlLedger)
     assert ledger.audit()[0].at.tzinfo is not None
@@ -51,7 +51,7 @@ def test_the_clock_on_the_wall_is_what_it_goes_by_unless_told(url: str):
         ("sqlite:////no/such/folder/ledger.db", "there is no folder /no/such/folder"),
     ],
 )
-def test_an_address_that_cannot_be_says_what_can(address: str, says: str):
+def test_an_invalid_address_is_refused_with_the_valid_forms(address: str, says: str):
     with pytest.raises(SpecError, match=says):
         open_ledger(address, OURS)
 
@@ -62,7 +62,7 @@ def test_odd_characters_in_a_path_are_escaped_as_in_any_address(tmp_path: Path, 
     assert path.exists()
 
 
-def test_a_server_that_is_not_there_may_be_there_later():
+def test_a_server_that_cannot_be_reached_is_retryable():
     with pytest.raises(Retryable, match="cannot be reached"):
         open_ledger("postgresql://nobody@127.0.0.1:1/none", OURS)
 
@@ -87,7 +87,7 @@ def test_without_its_driver_postgresql_says_how_to_get_it(monkeypatch: pytest.Mo
     ],
     ids=["deployment", "account", "region", "cluster"],
 )
-def test_somebody_elses_ledger_is_refused(
+def test_the_ledger_of_another_deployment_is_refused(
     url: str, opened: Opener, other: LedgerOwner, request: pytest.FixtureRequest
 ):
     ledger = opened(url)
@@ -98,7 +98,7 @@ def test_somebody_elses_ledger_is_refused(
     assert ledger.audit() == trail
 
 
-def test_what_was_not_known_at_first_is_learned_and_then_holds(url: str, opened: Opener):
+def test_an_owner_field_that_was_unknown_is_filled_in_once_and_then_kept(url: str, opened: Opener):
     opened(url, owner=LedgerOwner(OURS.deployment))
     ledger = opened(url)
     assert ledger.owner() == OURS
@@ -106,7 +106,7 @@ def test_what_was_not_known_at_first_is_learned_and_then_holds(url: str, opened:
     assert ledger.owner() == OURS
 
 
-def test_a_platform_says_whose_its_ledger_is():
+def test_the_owner_of_a_ledger_comes_from_the_platform():
     spec = {"region": "us-west-2", "deployment": "tidemill-test", "cluster": {"name": "research"}}
     platform = Platform.model_validate(
         {"apiVersion": "tidemill.dev/v1alpha1", "kind": "Platform", "metadata": {"name": "x"}, "spec": spec}
@@ -128,7 +128,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(url: str, opened:
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "9999"
 
 
-def test_several_may_open_a_new_ledger_at_once(url: str, opened: Opener):
+def test_several_processes_may_open_a_new_ledger_at_once(url: str, opened: Opener):
     with ThreadPoolExecutor(8) as people:
         ledgers = list(people.map(lambda _: opened(url), range(8)))
     assert [line.what for line in ledgers[0].audit()] == ["ledger"]
@@ -157,7 +157,7 @@ def test_no_database_is_imported_before_one_is_opened():
 # --- looking in ---
 
 
-def test_looking_in_changes_nothing(url: str, opened: Opener):
+def test_reading_a_ledger_changes_nothing(url: str, opened: Opener):
     opened(url).propose(intent())
     looked = read_ledger(url)
     assert looked.owner() == OURS
@@ -167,7 +167,7 @@ def test_looking_in_changes_nothing(url: str, opened: Opener):
     looked.close()
 
 
-def test_looking_in_makes_no_ledger(url: str, tmp_path: Path):
+def test_reading_does_not_create_a_ledger(url: str, tmp_path: Path):
     with pytest.raises((Refused, SpecError), match="no ledger"):
         read_ledger(url)
     assert not list(tmp_path.iterdir())

@@ -38,7 +38,7 @@ def test_a_changed_password_is_taken_up_without_a_restart(
     assert ledger.purchases() == (intent(),)
 
 
-def test_the_old_password_is_no_longer_good(
+def test_the_old_password_no_longer_works(
     postgres: Server, rotating: tuple[str, Path], opened: Opener
 ) -> None:
     url, _ = rotating
@@ -48,7 +48,7 @@ def test_the_old_password_is_no_longer_good(
         ledger.purchases()
 
 
-def test_a_password_file_that_is_not_there_is_said(rotating: tuple[str, Path], opened: Opener) -> None:
+def test_a_missing_password_file_is_reported(rotating: tuple[str, Path], opened: Opener) -> None:
     url, file = rotating
     file.unlink()
     with pytest.raises(Retryable, match="password cannot be read from"):

@@ -24,7 +24,7 @@ ENGINES = 4
 
 @pytest.mark.requirement("CB-4")
 @pytest.mark.parametrize("attempt", range(3))
-def test_of_several_engines_one_submits(url: str, opened: Opener, attempt: int):
+def test_only_one_of_several_engines_can_submit(url: str, opened: Opener, attempt: int):
     approved = intent("approved", approved_by=("ana",))
     ledgers = [opened(url, writer=f"engine-{place}") for place in range(ENGINES)]
     ledgers[0].propose(approved)
@@ -105,7 +105,7 @@ def test_an_old_leader_cannot_write_any_more(url: str, opened: Opener):
     new.advance(intent("approved"), intent("submitted"))
 
 
-def test_a_person_may_decide_whoever_leads(url: str, opened: Opener):
+def test_a_person_may_decide_whichever_engine_leads(url: str, opened: Opener):
     engine, person = opened(url), opened(url, writer="ana")
     engine.lead()
     engine.propose(intent())
@@ -117,9 +117,7 @@ def test_a_person_may_decide_whoever_leads(url: str, opened: Opener):
 
 
 @pytest.mark.requirement("CB-4")
-def test_a_lock_that_somebody_keeps_is_waited_for_and_then_given_up(
-    url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_write_waits_for_a_lock_and_then_fails(url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(database, "WAIT_S", 1)
     ledger = opened(url)
     with engine_of(opened(url)).connect().execution_options(writes=True) as other, other.begin():
@@ -131,7 +129,7 @@ def test_a_lock_that_somebody_keeps_is_waited_for_and_then_given_up(
 
 
 @pytest.mark.requirement("CB-4")
-def test_a_server_that_goes_away_in_the_middle_has_written_nothing(postgres: Server, opened: Opener):
+def test_when_the_server_goes_away_during_a_write_nothing_is_written(postgres: Server, opened: Opener):
     ledger = opened(postgres.new_database())
     cut(postgres, ledger, "before_cursor_execute", where="INSERT INTO audit")
     with pytest.raises(Retryable) as raised:

@@ -44,8 +44,8 @@ class PurchaseChoice:
     end: datetime
     fee_usd: int
     usd_per_gpu_h: float
-    propose_from: datetime  # until then it waits, and may change
-    saves_usd: float  # over going without it, all else as it is
+    propose_from: datetime  # before that it may still change
+    saves_usd: float  # over going without it, with all other purchases the same
     extends: str = ""
 
 
@@ -84,7 +84,7 @@ class PurchaseOutlook:
     penalty_usd: float
     total_usd: float
     bound_usd: float  # nothing can cost less
-    without_usd: float  # with no purchase at all: on demand where that is allowed, else uncovered
+    without_usd: float  # without any purchase: on demand where that is allowed, else uncovered
     usd_per_gpu_h_bought: float | None
     usd_per_gpu_h_used: float | None
     runner_up: str
