@@ -1,4 +1,4 @@
-"""What every implementation of `ports.AlertBook` must do: raise once, tell in order, give each word to one sender."""
+"""What every implementation of `ports.AlertBook` must do: raise once, send in order, give a delivery to one sender."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the engine may rely on from any `ports.Cluster`, whoever implements it.
+"""What every implementation of `ports.Cluster` must do.
 
-A `Bench` is a cluster plus the few things a test must be able to bring about in it. Another implementation
-joins by adding its bench to `BENCHES`.
+A `Backend` is a cluster plus the few things a test must be able to bring about in it. Another implementation
+joins by adding its backend to `BACKENDS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidemill.ports import Cluster
 from tidemill.spec import names
 
 
-class Bench(Protocol):
+class Backend(Protocol):
     @property
     def cluster(self) -> Cluster: ...
 
@@ -44,7 +44,7 @@ class Bench(Protocol):
     def settle(self, duration: timedelta) -> None: ...
 
 
-class SimBench:
+class SimBackend:
     def __init__(self) -> None:
         self._stage = SimulatedCluster()
         self.cluster: Cluster = self._stage.cluster
@@ -79,69 +79,71 @@ class SimBench:
         self._stage.timeline.advance(self._stage.now + duration)
 
 
-BENCHES: dict[str, Callable[[], Bench]] = {"simulated": SimBench}
+BACKENDS: dict[str, Callable[[], Backend]] = {"simulated": SimBackend}
 
 
-@pytest.fixture(params=sorted(BENCHES))
-def bench(request: pytest.FixtureRequest) -> Bench:
-    return BENCHES[request.param]()
+@pytest.fixture(params=sorted(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return BACKENDS[request.param]()
 
 
-def pod_now(bench: Bench, uid: str) -> Pod:
-    return next(pod for pod in bench.cluster.view().pods if pod.uid == uid)
+def pod_now(backend: Backend, uid: str) -> Pod:
+    return next(pod for pod in backend.cluster.view().pods if pod.uid == uid)
 
 
-def test_unchanged_objects_keep_their_identity_between_readings(bench: Bench) -> None:
-    bench.running_job_pod()
-    before, after = bench.cluster.view(), bench.cluster.view()
+def test_unchanged_objects_keep_their_identity_between_readings(backend: Backend) -> None:
+    backend.running_job_pod()
+    before, after = backend.cluster.view(), backend.cluster.view()
     assert all(one is other for one, other in zip(before.nodes, after.nodes, strict=True))
     assert all(one is other for one, other in zip(before.pods, after.pods, strict=True))
-    bench.gated_job_pod()
-    grown = bench.cluster.view()
+    backend.gated_job_pod()
+    grown = backend.cluster.view()
     assert grown.pods[: len(after.pods)] == after.pods
     assert all(one is other for one, other in zip(after.pods, grown.pods, strict=False))
 
 
-def test_nodes_come_by_name_and_pods_by_age(bench: Bench) -> None:
-    bench.running_job_pod()
-    bench.fresh_node()
-    bench.gated_job_pod()
-    view = bench.cluster.view()
+def test_nodes_come_by_name_and_pods_by_age(backend: Backend) -> None:
+    backend.running_job_pod()
+    backend.fresh_node()
+    backend.gated_job_pod()
+    view = backend.cluster.view()
     assert [node.name for node in view.nodes] == sorted(node.name for node in view.nodes)
     assert [pod.created_at for pod in view.pods] == sorted(pod.created_at for pod in view.pods)
 
 
-def test_admission_takes_the_gate_off_pins_the_source_and_announces_the_end_in_one_step(bench: Bench) -> None:
-    pod = bench.gated_job_pod()
+def test_admission_takes_the_gate_off_pins_the_source_and_announces_the_end_in_one_step(
+    backend: Backend,
+) -> None:
+    pod = backend.gated_job_pod()
     ends_at = pod.created_at + timedelta(hours=5)
-    bench.cluster.admit(pod.uid, BLOCK.label, ends_at)
-    admitted = pod_now(bench, pod.uid)
+    backend.cluster.admit(pod.uid, BLOCK.label, ends_at)
+    admitted = pod_now(backend, pod.uid)
     assert (admitted.gated, admitted.pinned_to, admitted.ends_at) == (False, BLOCK.label, ends_at)
     assert admitted.shape == pod.shape
-    bench.cluster.admit(pod.uid, BLOCK.label, ends_at)
-    assert pod_now(bench, pod.uid).pinned_to == BLOCK.label
+    backend.cluster.admit(pod.uid, BLOCK.label, ends_at)
+    assert pod_now(backend, pod.uid).pinned_to == BLOCK.label
 
 
-def test_marking_ready_removes_the_startup_taint_once_and_for_all(bench: Bench) -> None:
-    node = bench.fresh_node()
+def test_marking_ready_removes_the_startup_taint_once_and_for_all(backend: Backend) -> None:
+    node = backend.fresh_node()
     assert names.TAINT_STARTUP in {taint.key for taint in node.taints}
     for _ in range(2):
-        bench.cluster.mark_ready(node.name)
-        (now,) = [each for each in bench.cluster.view().nodes if each.name == node.name]
+        backend.cluster.mark_ready(node.name)
+        (now,) = [each for each in backend.cluster.view().nodes if each.name == node.name]
         assert names.TAINT_STARTUP not in {taint.key for taint in now.taints}
 
 
-def test_the_first_instant_and_reason_of_a_drain_stay(bench: Bench) -> None:
-    name = bench.fresh_node().name
+def test_the_first_instant_and_reason_of_a_drain_stay(backend: Backend) -> None:
+    name = backend.fresh_node().name
 
     def draining() -> KubeNode:
-        return next(node for node in bench.cluster.view().nodes if node.name == name)
+        return next(node for node in backend.cluster.view().nodes if node.name == name)
 
     reason = DrainReason(DrainKind.SOURCE_ENDS, at=datetime(2026, 11, 17, 11, tzinfo=UTC), name="cr-1")
-    bench.cluster.start_drain(name, reason)
+    backend.cluster.start_drain(name, reason)
     first = draining()
-    bench.settle(timedelta(minutes=5))
-    bench.cluster.start_drain(name, DrainReason(DrainKind.EMPTY, idle=timedelta(hours=1)))
+    backend.settle(timedelta(minutes=5))
+    backend.cluster.start_drain(name, DrainReason(DrainKind.EMPTY, idle=timedelta(hours=1)))
     assert draining() == first
     assert first.draining_since is not None
     assert first.drain_reason == reason
@@ -149,58 +151,58 @@ def test_the_first_instant_and_reason_of_a_drain_stay(bench: Bench) -> None:
     assert (taint.effect, taint.value) == ("NoSchedule", "source-ends")
 
 
-def test_an_announced_end_can_move(bench: Bench) -> None:
-    pod = bench.running_job_pod()
+def test_an_announced_end_can_move(backend: Backend) -> None:
+    pod = backend.running_job_pod()
     for hours in (5, 29):
         ends_at = pod.created_at + timedelta(hours=hours)
-        bench.cluster.announce_end(pod.uid, ends_at)
-        assert pod_now(bench, pod.uid).ends_at == ends_at
+        backend.cluster.announce_end(pod.uid, ends_at)
+        assert pod_now(backend, pod.uid).ends_at == ends_at
 
 
-def test_the_announced_end_of_a_node_can_move(bench: Bench) -> None:
-    node = bench.fresh_node()
+def test_the_announced_end_of_a_node_can_move(backend: Backend) -> None:
+    node = backend.fresh_node()
     for hours in (5, 29):
         ends_at = node.joined_at + timedelta(hours=hours)
-        bench.cluster.announce_node_end(node.name, ends_at)
-        (now,) = [each for each in bench.cluster.view().nodes if each.name == node.name]
+        backend.cluster.announce_node_end(node.name, ends_at)
+        (now,) = [each for each in backend.cluster.view().nodes if each.name == node.name]
         assert now.ends_at == ends_at
 
 
-def test_an_open_checkpoint_request_keeps_its_instant(bench: Bench) -> None:
-    pod = bench.running_job_pod()
-    bench.cluster.request_checkpoint(pod.uid)
-    first = pod_now(bench, pod.uid).checkpoint_requested_at
-    bench.settle(timedelta(seconds=10))
-    bench.cluster.request_checkpoint(pod.uid)
-    assert pod_now(bench, pod.uid).checkpoint_requested_at == first is not None
+def test_an_open_checkpoint_request_keeps_its_instant(backend: Backend) -> None:
+    pod = backend.running_job_pod()
+    backend.cluster.request_checkpoint(pod.uid)
+    first = pod_now(backend, pod.uid).checkpoint_requested_at
+    backend.settle(timedelta(seconds=10))
+    backend.cluster.request_checkpoint(pod.uid)
+    assert pod_now(backend, pod.uid).checkpoint_requested_at == first is not None
 
 
-def test_an_eviction_gives_the_pods_own_grace_and_its_controller_makes_another(bench: Bench) -> None:
-    pod = bench.running_job_pod()
-    assert bench.cluster.evict(pod.uid)
-    assert bench.cluster.evict(pod.uid), "asking again changes nothing"
-    assert pod_now(bench, pod.uid).deleting_until is not None
-    bench.settle(timedelta(seconds=61))
-    (successor,) = [each for each in bench.cluster.view().pods if each.workload == pod.workload]
+def test_an_eviction_gives_the_pods_own_grace_and_its_controller_makes_another(backend: Backend) -> None:
+    pod = backend.running_job_pod()
+    assert backend.cluster.evict(pod.uid)
+    assert backend.cluster.evict(pod.uid), "asking again changes nothing"
+    assert pod_now(backend, pod.uid).deleting_until is not None
+    backend.settle(timedelta(seconds=61))
+    (successor,) = [each for each in backend.cluster.view().pods if each.workload == pod.workload]
     assert successor.uid != pod.uid
     assert successor.gated
 
 
-def test_a_disruption_budget_holds_an_eviction_back_but_not_a_deletion(bench: Bench) -> None:
-    pod = bench.service_at_its_minimum()
-    (budget,) = bench.cluster.view().budgets
+def test_a_disruption_budget_holds_an_eviction_back_but_not_a_deletion(backend: Backend) -> None:
+    pod = backend.service_at_its_minimum()
+    (budget,) = backend.cluster.view().budgets
     assert (budget.workload, budget.allowed) == (pod.workload, 0)
-    assert not bench.cluster.evict(pod.uid)
-    assert pod_now(bench, pod.uid).deleting_until is None
-    bench.cluster.delete(pod.uid, 5, disruption=True)
-    bench.settle(timedelta(seconds=6))
-    assert all(each.uid != pod.uid for each in bench.cluster.view().pods)
+    assert not backend.cluster.evict(pod.uid)
+    assert pod_now(backend, pod.uid).deleting_until is None
+    backend.cluster.delete(pod.uid, 5, disruption=True)
+    backend.settle(timedelta(seconds=6))
+    assert all(each.uid != pod.uid for each in backend.cluster.view().pods)
 
 
-def test_a_removed_node_is_gone_with_its_pods(bench: Bench) -> None:
-    pod = bench.running_job_pod()
-    bench.cluster.remove_node(pod.node)
-    view = bench.cluster.view()
+def test_a_removed_node_is_gone_with_its_pods(backend: Backend) -> None:
+    pod = backend.running_job_pod()
+    backend.cluster.remove_node(pod.node)
+    view = backend.cluster.view()
     assert all(node.name != pod.node for node in view.nodes)
     assert all(each.node != pod.node for each in view.pods)
 
@@ -219,52 +221,54 @@ def test_a_removed_node_is_gone_with_its_pods(bench: Bench) -> None:
         lambda cluster: cluster.remove_node("no-such-node"),
     ],
 )
-def test_every_write_to_what_is_not_there_says_gone(bench: Bench, write: Callable[[Cluster], object]) -> None:
+def test_every_write_to_what_is_not_there_says_gone(
+    backend: Backend, write: Callable[[Cluster], object]
+) -> None:
     with pytest.raises(Gone):
-        write(bench.cluster)
+        write(backend.cluster)
 
 
-def workload_now(bench: Bench, name: str) -> Workload:
-    return next(one for one in bench.cluster.view().workloads if one.name == name)
+def workload_now(backend: Backend, name: str) -> Workload:
+    return next(one for one in backend.cluster.view().workloads if one.name == name)
 
 
-def pods_of(bench: Bench, name: str) -> set[str]:
+def pods_of(backend: Backend, name: str) -> set[str]:
     return {
-        one.uid for one in bench.cluster.view().pods if one.workload == name and one.deleting_until is None
+        one.uid for one in backend.cluster.view().pods if one.workload == name and one.deleting_until is None
     }
 
 
-def test_a_restart_replaces_every_pod_once_for_each_token(bench: Bench) -> None:
-    name = bench.rolling_service()
-    before = pods_of(bench, name)
-    bench.cluster.restart(name, "cr-1@noon")
-    assert workload_now(bench, name).restarted_for == "cr-1@noon"
-    bench.settle(timedelta(minutes=5))
-    after = pods_of(bench, name)
+def test_a_restart_replaces_every_pod_once_for_each_token(backend: Backend) -> None:
+    name = backend.rolling_service()
+    before = pods_of(backend, name)
+    backend.cluster.restart(name, "cr-1@noon")
+    assert workload_now(backend, name).restarted_for == "cr-1@noon"
+    backend.settle(timedelta(minutes=5))
+    after = pods_of(backend, name)
     assert len(after) == 2
     assert not before & after
-    bench.cluster.restart(name, "cr-1@noon")
-    bench.settle(timedelta(minutes=5))
-    assert pods_of(bench, name) == after
+    backend.cluster.restart(name, "cr-1@noon")
+    backend.settle(timedelta(minutes=5))
+    assert pods_of(backend, name) == after
 
 
-def test_scaling_notes_what_was_added_and_takes_the_named_pods_first(bench: Bench) -> None:
-    name = bench.rolling_service()
-    before = pods_of(bench, name)
+def test_scaling_notes_what_was_added_and_takes_the_named_pods_first(backend: Backend) -> None:
+    name = backend.rolling_service()
+    before = pods_of(backend, name)
     for _ in range(2):
-        bench.cluster.scale(name, 4, 2, ())
-    bench.settle(timedelta(minutes=5))
-    assert (workload_now(bench, name).ready, workload_now(bench, name).added) == (4, 2)
+        backend.cluster.scale(name, 4, 2, ())
+    backend.settle(timedelta(minutes=5))
+    assert (workload_now(backend, name).ready, workload_now(backend, name).added) == (4, 2)
     for _ in range(2):
-        bench.cluster.scale(name, 2, 0, sorted(before))
-    bench.settle(timedelta(minutes=5))
-    assert (workload_now(bench, name).replicas, workload_now(bench, name).added) == (2, 0)
-    assert len(pods_of(bench, name)) == 2
-    assert not pods_of(bench, name) & before
+        backend.cluster.scale(name, 2, 0, sorted(before))
+    backend.settle(timedelta(minutes=5))
+    assert (workload_now(backend, name).replicas, workload_now(backend, name).added) == (2, 0)
+    assert len(pods_of(backend, name)) == 2
+    assert not pods_of(backend, name) & before
 
 
-def test_a_missing_workload_can_be_neither_restarted_nor_scaled(bench: Bench) -> None:
+def test_a_missing_workload_can_be_neither_restarted_nor_scaled(backend: Backend) -> None:
     with pytest.raises(Gone):
-        bench.cluster.restart("Deployment/nobody", "x")
+        backend.cluster.restart("Deployment/nobody", "x")
     with pytest.raises(Gone):
-        bench.cluster.scale("Deployment/nobody", 1, 0, ())
+        backend.cluster.scale("Deployment/nobody", 1, 0, ())

@@ -1,4 +1,4 @@
-"""Engines that are wrong on purpose, each in one way, and a cloud that lets one of them get away with it."""
+"""Engines that are wrong on purpose, each in one way, and a cloud that lets one of them launch too much."""
 
 from __future__ import annotations
 

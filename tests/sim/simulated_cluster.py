@@ -1,4 +1,4 @@
-"""A small simulated cluster to play on: one pool of p5.48xlarge, one of g6, and words for what tests do."""
+"""A small simulated cluster for the tests: one pool of p5.48xlarge, one of g6, and methods for what tests do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chaos on money: the real engine buys nothing twice, unasked, over budget or unseen; broken ones are caught."""
+"""Chaos on money: the real engine buys nothing twice, unapproved, over budget or unrecorded; broken ones are caught."""
 
 from __future__ import annotations
 

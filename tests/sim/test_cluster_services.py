@@ -1,4 +1,4 @@
-"""What a Deployment does when its template is touched or its number changes: the ground a hand-over stands on."""
+"""What a Deployment does when its template or its number of replicas changes, as a hand-over needs it."""
 
 from __future__ import annotations
 

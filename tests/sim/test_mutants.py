@@ -1,7 +1,4 @@
-"""For each invariant an engine that is wrong on purpose: it trips that invariant, and the real one does not.
-
-An invariant nobody has seen fail proves nothing.
-"""
+"""For each invariant an engine that is wrong on purpose: it violates that invariant, and the real one does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rehearsal repeats itself to the byte, and looking every second changes nothing that is done."""
+"""A rehearsal gives the same bytes each time, and ticking every second changes no action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine is away while a block ends: the agent on each node gives everybody their whole grace (CB-16)."""
+"""The engine is absent while a block ends: the agent on each node gives every pod its whole grace (CB-16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine dies, is away, is throttled or misled at any step: nothing is lost, nothing is done twice."""
+"""The engine crashes, is absent, throttled or gets stale reads at any step: nothing is lost or done twice."""
 
 from __future__ import annotations
 

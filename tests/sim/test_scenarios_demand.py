@@ -1,4 +1,4 @@
-"""Demand through the whole loop: nodes for what waits, none for nobody, overflow inside its caps."""
+"""Demand through the whole loop: nodes for pods that wait, no others, overflow inside its caps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same scenarios with every provisioner: nodes come, jobs run, all is drained, no group chooses for us."""
+"""The same scenarios with every provisioner: nodes come, jobs run, all is drained, no group picks what to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools left to Karpenter, through the whole loop: the engine lets pods go, keeps objects and drains; it launches."""
+"""Pools left to Karpenter, through the whole loop: the engine admits, keeps objects and drains; Karpenter launches."""
 
 from __future__ import annotations
 

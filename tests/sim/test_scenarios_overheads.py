@@ -1,4 +1,4 @@
-"""Daemon pods that take more than was guessed: one node is launched too small, and then it is known."""
+"""Daemon pods that take more than was estimated: one node is launched too small, and then it is known."""
 
 from __future__ import annotations
 

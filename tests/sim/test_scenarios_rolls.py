@@ -1,4 +1,4 @@
-"""A new image over a full block, through the whole loop: one node at a time, nobody broken off, and in time."""
+"""A new image over a full block, through the whole loop: one node at a time, no job broken off, and in time."""
 
 from __future__ import annotations
 

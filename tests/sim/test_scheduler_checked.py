@@ -1,4 +1,4 @@
-"""The scheduler's work judged by the benchmark's checker, which shares no code with it, on random small clusters.
+"""The simulated scheduler judged by the solver's checker, on random small clusters.
 
 Sound: what it bound breaks no rule. Complete: what it left waiting would break one wherever it went. Spread rules
 are about pods of the same template only, because the checker judges the end and the scheduler each step.

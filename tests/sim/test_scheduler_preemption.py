@@ -1,4 +1,4 @@
-"""A pod that fits nowhere sends less important ones away: as few as will do, and with their whole grace."""
+"""A pod that fits nowhere preempts pods of lower priority: as few as will do, and with their whole grace."""
 
 from __future__ import annotations
 

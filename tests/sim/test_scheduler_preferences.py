@@ -1,4 +1,4 @@
-"""What a pod would rather have, where several nodes would do."""
+"""Preferences of pods, where several nodes pass the filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rehearsal is summed up to: reasons, purchases, kills, downtime and idle money as they truly were."""
+"""The outcome of a rehearsal: reasons, purchases, kills, downtime and idle money."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated cluster of small identical nodes in several zones, and short words for pods that mind others."""
+"""A simulated cluster of identical nodes in several zones, and builders for pods with rules about other pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances that boot become nodes of an API server, looking as their user data told them to."""
+"""Instances that boot become nodes of an API server, with the labels and taints of their user data."""
 
 from __future__ import annotations
 

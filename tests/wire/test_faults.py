@@ -1,4 +1,4 @@
-"""What goes wrong on the wire: calls turned away, failed, left without an answer; and the account's own trouble."""
+"""Faults on the wire: calls that are throttled, fail or get no answer; and faults of the account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools left to Karpenter, the account on the wire: it launches in the body, the engine sees that through boto3."""
+"""Pools left to Karpenter, the account on the wire: it launches in process, the engine sees that through boto3."""
 
 from __future__ import annotations
 

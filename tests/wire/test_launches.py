@@ -1,4 +1,4 @@
-"""Launches through boto3: admission by the body, templates, tokens, fleets."""
+"""Launches through boto3: admission by the account, templates, tokens, fleets."""
 
 from __future__ import annotations
 
