@@ -178,7 +178,7 @@ def test_an_instance_of_ours_that_cannot_be_read_stops_the_look_and_a_strangers_
     account = AwsAccount(MangledAws(table, by_tag), Clock(), catalog.load(), owner=OWNER)
     assert [one.id for one in account.instances()] == [INSTANCE]
     ours["State"] = {"Name": "dreaming"}
-    with pytest.raises(Retryable, match="1 instances of ours cannot be understood"):
+    with pytest.raises(Retryable, match="1 instances of ours cannot be read"):
         account.instances()
 
 

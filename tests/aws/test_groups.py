@@ -212,7 +212,7 @@ def test_an_instance_whose_group_is_not_shown_is_asked_about_again(
     (member,) = compute.groups()[0].members
     fresh = AwsCompute(wired.aws, OWNER, "ml")
     monkeypatch.setattr(fresh, "_described", lambda name: None)
-    with pytest.raises(Retryable, match="which Auto Scaling does not show"):
+    with pytest.raises(Retryable, match="which Auto Scaling does not list"):
         fresh.terminate_in_group(member.instance_id)
 
 

@@ -102,7 +102,7 @@ def test_every_call_it_makes_reads_and_the_observer_may_make_it(
     ],
 )  # fmt: skip
 def test_its_session_refuses_whatever_does_not_read(operation: str, kind: CallKind):
-    with pytest.raises(Refused, match="only looks"):
+    with pytest.raises(Refused, match="only reads"):
         ReadOnlyAws("us-east-1").call("ec2", operation, kind)
 
 

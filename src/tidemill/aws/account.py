@@ -1,7 +1,7 @@
 """`ports.Account` over boto3: reservations, instances, offers and purchases of one account in one region.
 
-Reads cost few calls: a look at everything shares what one list needs of another, and each reading is handed out once,
-so that whoever asks again, before money leaves for example, gets a fresh one. Unchanged objects keep their identity.
+A tick costs few calls: reading the reservations also reads the extension history, which `extensions` returns once. Any
+later call, such as the one before a purchase, reads again. Unchanged objects keep their identity from tick to tick.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from tidemill.aws.instances import (
     spot_ending,
 )
 from tidemill.aws.offers import blocks_of, read_extension, read_extension_offer, read_offer, search_parameters
-from tidemill.aws.reservations import read_reservation, recently_listed, tag_list, with_extensions
+from tidemill.aws.reservations import PLATFORM, read_reservation, recently_listed, tag_list, with_extensions
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, SourceKind
+from tidemill.model.ec2_facts import MAX_OFFERS
 from tidemill.model.errors import NotAllowed, OutcomeUnknown, Refused, Retryable
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import INSTANCE_UP_STATES, Instance
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 
 class IdentityCache(Generic[T]):
-    """Answers with the objects of before, and with the very tuple, as far as they are equal."""
+    """Returns the objects of the last time where they are equal, and the same tuple where all are."""
 
     def __init__(self, key: Callable[[T], str]) -> None:
         self._key = key
@@ -48,12 +49,12 @@ class IdentityCache(Generic[T]):
 
     def __call__(self, found: Iterable[T]) -> tuple[T, ...]:
         by_key = {}
-        for one in found:
-            before = self._by_key.get(self._key(one))
-            by_key[self._key(one)] = before if before is not None and before == one else one
+        for fresh in found:
+            before = self._by_key.get(self._key(fresh))
+            by_key[self._key(fresh)] = before if before is not None and before == fresh else fresh
         now = tuple(by_key.values())
         if len(now) != len(self._before) or any(
-            one is not old for one, old in zip(now, self._before, strict=True)
+            new is not old for new, old in zip(now, self._before, strict=True)
         ):
             self._before = now
         self._by_key = by_key
@@ -61,41 +62,39 @@ class IdentityCache(Generic[T]):
 
 
 class OneTimeCache(Generic[T]):
-    """A reading that came along with another one. It is handed out once, and not when it is old."""
+    """A value that was read together with another one. It is returned once, and only while it is fresh."""
 
-    def __init__(self, for_at_most: timedelta) -> None:
-        self._for = for_at_most
-        self._held: tuple[datetime, T] | None = None
+    def __init__(self, fresh_for: timedelta) -> None:
+        self._fresh_for = fresh_for
+        self._stored: tuple[datetime, T] | None = None
 
-    def put(self, what: T, at: datetime) -> None:
-        self._held = at, what
+    def put(self, value: T, at: datetime) -> None:
+        self._stored = at, value
 
     def take(self, now: datetime) -> T | None:
-        held, self._held = self._held, None
-        return held[1] if held is not None and now - held[0] <= self._for else None
+        stored, self._stored = self._stored, None
+        return stored[1] if stored is not None and now - stored[0] <= self._fresh_for else None
 
 
-# The most EC2 gives in one page, and the most values it takes in one filter.
+# The most records that EC2 returns in one page, and the most values it accepts in one filter.
 PAGE = 1000
 _MOST_VALUES = 200
-_PLATFORM = "Linux/UNIX"
-# One look at everything takes a few seconds; what is older belongs to another look.
-_ONE_LOOK = timedelta(seconds=30)
-# For so long an extension bought here counts, though the history does not show it: a second one must not be tried.
+# Reading everything for one tick takes a few seconds; what is older belongs to another tick.
+_ONE_TICK = timedelta(seconds=30)
+# So long an extension bought here counts although the history does not list it: it must not be bought twice.
 _HISTORY_LAG = timedelta(minutes=10)
-_NO_SENSE = "it was bought, and the answer makes no sense"
-_MOST_OFFERS = 6
+_BOUGHT_BUT_UNREADABLE = "it was bought, but the answer cannot be read"
 _FEES_REMEMBERED = 1000
 
 
 class AwsAccount:
     def __init__(self, aws: Aws, clock: Clock, catalog: Catalog, *, owner: str) -> None:
-        """`owner` is the deployment: the value of the owner tag."""
+        """`owner`: the deployment, the value of the owner tag."""
         self._aws, self._clock, self._catalog, self._owner = aws, clock, catalog, owner
         self._reader = Reader()
-        self._same_reservations = IdentityCache[Reservation](lambda one: one.id)
-        self._same_instances = IdentityCache[Instance](lambda one: one.id)
-        self._history = OneTimeCache[tuple[Extension, ...]](_ONE_LOOK)
+        self._same_reservations = IdentityCache[Reservation](lambda reservation: reservation.id)
+        self._same_instances = IdentityCache[Instance](lambda instance: instance.id)
+        self._history = OneTimeCache[tuple[Extension, ...]](_ONE_TICK)
         self._seen: tuple[Reservation, ...] | None = None
         self._accounts: dict[str, str] = {}  # reservation -> the account it belongs to
         self._fees: dict[str, tuple[int, int]] = {}  # offer -> its fee, and how many blocks it makes
@@ -114,8 +113,8 @@ class AwsAccount:
         found = self._reader.each("reservation", records, self._reservation)
         history = self._read_history()
         self._history.put(history, self._clock.now())
-        told = recently_listed(with_extensions(found, history), self._clock.now())
-        self._seen = self._same_reservations(told)
+        recent = recently_listed(with_extensions(found, history), self._clock.now())
+        self._seen = self._same_reservations(recent)
         return self._seen
 
     def extensions(self) -> tuple[Extension, ...]:
@@ -123,30 +122,28 @@ class AwsAccount:
         return self._read_history() if held is None else held
 
     def instances(self) -> tuple[Instance, ...]:
-        """Retryable: one of ours cannot be understood. Taken for gone, it would be launched again."""
+        """Retryable: one of ours cannot be read. If it counted as gone, the engine would launch it again."""
         records = list(self._instances_where(f"tag:{names.TAG_OWNER}", [self._owner]))
         records = [record for record in records if not (is_over(record) and not is_readable(record))]
         ours = self._reader.each("instance", records, read_instance)
         if len(ours) < len(records):
             lost = len(records) - len(ours)
-            raise Retryable(
-                f"DescribeInstances: what AWS says of {lost} instances of ours cannot be understood"
-            )
-        strangers = self._reader.each("instance", self._on_reservations(), read_instance)
-        once = {one.id: one for one in (*strangers, *ours)}
-        return self._same_instances(self._with_endings(list(once.values())))
+            raise Retryable(f"DescribeInstances: the records of {lost} instances of ours cannot be read")
+        others = self._reader.each("instance", self._on_reservations(), read_instance)
+        by_id = {instance.id: instance for instance in (*others, *ours)}
+        return self._same_instances(self._with_endings(list(by_id.values())))
 
     def identity(self) -> str:
         arn = self._aws.read("sts", "GetCallerIdentity").get("Arn")
         if not isinstance(arn, str) or arn.count(":") < 5:
-            raise Retryable(f"GetCallerIdentity: AWS named nobody ({arn!r})")
+            raise Retryable(f"GetCallerIdentity: AWS returned no ARN ({arn!r})")
         self._who = arn
         return arn
 
     # --- offers and purchases -------------------------------------------------------------------------
 
     def search_offers(self, query: OfferQuery) -> tuple[Offer, ...]:
-        """SpecError: a duration or count that EC2 does not sell; Refused: EC2's own no to the question."""
+        """SpecError: a duration or count that EC2 does not sell. Refused: EC2 refuses the search."""
         given = search_parameters(query, self._catalog)
         records = list(
             self._pages(
@@ -158,24 +155,24 @@ class AwsAccount:
             for record in self._reader.each("offer", records, self._priced)
             if record.instance_type == query.instance_type and (not query.zones or record.zone in query.zones)
         ]
-        return tuple(sorted(offers, key=lambda offer: (offer.fee_usd, offer.start, offer.id))[:_MOST_OFFERS])
+        return tuple(sorted(offers, key=lambda offer: (offer.fee_usd, offer.start, offer.id))[:MAX_OFFERS])
 
     def purchase(self, offer_id: str, tags: Pairs) -> tuple[Reservation, ...]:
         fee_usd, blocks = self._fees.get(offer_id, (0, 1))
         share_usd = -(-fee_usd // blocks)  # rounded up: the tag is the same on each of its blocks
-        marks = (*tags, (names.TAG_FEE, str(share_usd))) if fee_usd else tags
+        all_tags = (*tags, (names.TAG_FEE, str(share_usd))) if fee_usd else tags
         answer = self._aws.call(
             "ec2",
             "PurchaseCapacityBlock",
             CallKind.PURCHASE,
             CapacityBlockOfferingId=offer_id,
-            InstancePlatform=_PLATFORM,
-            TagSpecifications=[{"ResourceType": "capacity-reservation", "Tags": tag_list(marks)}],
+            InstancePlatform=PLATFORM,
+            TagSpecifications=[{"ResourceType": "capacity-reservation", "Tags": tag_list(all_tags)}],
         )
         try:
             return self._bought(answer, share_usd)
         except Exception as error:  # whatever is wrong with the answer, the money is spent
-            raise OutcomeUnknown(f"PurchaseCapacityBlock: {_NO_SENSE}: {error!r}") from error
+            raise OutcomeUnknown(f"PurchaseCapacityBlock: {_BOUGHT_BUT_UNREADABLE}: {error!r}") from error
 
     def search_extensions(self, query: ExtensionQuery) -> tuple[ExtensionOffer, ...]:
         records = self._pages(
@@ -186,9 +183,9 @@ class AwsAccount:
             CapacityBlockExtensionDurationHours=query.duration // timedelta(hours=1),
         )
         found = self._reader.each(
-            "extension offer", records, lambda one: read_extension_offer(one, query.reservation_id)
+            "extension offer", records, lambda record: read_extension_offer(record, query.reservation_id)
         )
-        return tuple(sorted(found, key=lambda one: (one.fee_usd, one.id)))
+        return tuple(sorted(found, key=lambda offer: (offer.fee_usd, offer.id)))
 
     def purchase_extension(self, offer_id: str, reservation_id: str) -> Extension:
         answer = self._aws.call(
@@ -199,12 +196,14 @@ class AwsAccount:
             CapacityReservationId=reservation_id,
         )
         try:
-            found = [read_extension(one) for one in answer["CapacityBlockExtensions"]]
-            mine = [one for one in found if one.offer_id == offer_id] or found
+            found = [read_extension(record) for record in answer["CapacityBlockExtensions"]]
+            mine = [extension for extension in found if extension.offer_id == offer_id] or found
             self._just_bought[offer_id] = mine[-1]
             return mine[-1]
         except Exception as error:  # whatever is wrong with the answer, the money is spent
-            raise OutcomeUnknown(f"PurchaseCapacityBlockExtension: {_NO_SENSE}: {error!r}") from error
+            raise OutcomeUnknown(
+                f"PurchaseCapacityBlockExtension: {_BOUGHT_BUT_UNREADABLE}: {error!r}"
+            ) from error
 
     def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
         if reservation_id not in self._accounts:
@@ -212,11 +211,11 @@ class AwsAccount:
         theirs, ours = self._accounts.get(reservation_id, ""), (self._who or self.identity()).split(":")[4]
         if theirs and theirs != ours:
             raise Refused(
-                f"{reservation_id} belongs to account {theirs}, which shares it: it is not ours to tag"
+                f"{reservation_id} belongs to account {theirs}, which shares it: only that account can tag it"
             )
         self._aws.call("ec2", "CreateTags", CallKind.CHANGE, Resources=[reservation_id], Tags=tag_list(tags))
 
-    # --- the parts of a reading -----------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------
 
     def _pages(self, operation: str, key: str, kind: CallKind = CallKind.READ, **given: Any) -> Iterator[Any]:
         return self._aws.pages("ec2", operation, key, kind=kind, **given)
@@ -226,21 +225,23 @@ class AwsAccount:
 
     def _read_history(self) -> tuple[Extension, ...]:
         found = self._reader.each("extension", self._history_records(), read_extension)
-        listed, since = {one.offer_id for one in found}, self._clock.now() - _HISTORY_LAG
+        listed, since = {extension.offer_id for extension in found}, self._clock.now() - _HISTORY_LAG
         self._just_bought = {
-            id_: one for id_, one in self._just_bought.items() if id_ not in listed and one.asked_at > since
+            offer_id: extension
+            for offer_id, extension in self._just_bought.items()
+            if offer_id not in listed and extension.asked_at > since
         }
         return (*found, *self._just_bought.values())
 
     def _history_records(self) -> list[Any]:
-        """None in a region where EC2 sells no blocks and does not know the call: other pools must work there."""
+        """None in a region where EC2 sells no blocks and does not have the call: other pools must work there."""
         operation, key = "DescribeCapacityBlockExtensionHistory", "CapacityBlockExtensions"
         try:
             return list(self._pages(operation, key, CallKind.QUESTION, MaxResults=PAGE))
         except NotAllowed:
             raise
-        except Refused as no:
-            self._reader.log_once(f"no history of extensions: {no}")
+        except Refused as refusal:
+            self._reader.log_once(f"no history of extensions: {refusal}")
             return []
 
     def _priced(self, record: Mapping[str, Any]) -> Offer:
@@ -262,9 +263,10 @@ class AwsAccount:
         return tuple(replace(first, id=id_) for id_ in ids)
 
     def _on_reservations(self) -> Iterator[Any]:
-        """Strangers hold slots too. Ours are among them again, which costs less than reading them one by one."""
+        """Instances of others hold slots too. Ours are listed again, which costs less than reading them one by one."""
         seen = self.reservations() if self._seen is None else self._seen
-        ids = [one.id for one in seen if one.available < one.count and one.start <= self._clock.now()]
+        now = self._clock.now()
+        ids = [block.id for block in seen if block.available < block.count and block.start <= now]
         for first in range(0, len(ids), _MOST_VALUES):
             yield from self._instances_where("capacity-reservation-id", ids[first : first + _MOST_VALUES])
 
@@ -273,21 +275,25 @@ class AwsAccount:
         for group in self._pages("DescribeInstances", "Reservations", MaxResults=PAGE, Filters=filters):
             held = group.get("Instances") if isinstance(group, Mapping) else None
             if not isinstance(held, list):
-                raise Retryable(
-                    "DescribeInstances: AWS answered with something that is not a list of instances"
-                )
+                raise Retryable("DescribeInstances: AWS did not answer with a list of instances")
             yield from held
 
     def _with_endings(self, found: list[Instance]) -> list[Instance]:
         filters = [{"Name": "event.code", "Values": list(ENDING_EVENTS)}]
         records = self._pages("DescribeInstanceStatus", "InstanceStatuses", MaxResults=PAGE, Filters=filters)
         endings = [record for record in self._reader.each("status of", records, event_ending) if record]
-        if any(one.source.kind is SourceKind.SPOT and one.state in INSTANCE_UP_STATES for one in found):
+        if any(
+            instance.source.kind is SourceKind.SPOT and instance.state in INSTANCE_UP_STATES
+            for instance in found
+        ):
             filters = [{"Name": "status-code", "Values": list(ENDING_SPOT)}]
             marked = self._pages("DescribeSpotInstanceRequests", "SpotInstanceRequests", Filters=filters)
-            endings += [one for one in self._reader.each("spot request of", marked, spot_ending) if one]
+            endings += [
+                ending for ending in self._reader.each("spot request of", marked, spot_ending) if ending
+            ]
         soonest = {
-            ending.instance_id: ending for ending in sorted(endings, key=lambda one: one.at, reverse=True)
+            ending.instance_id: ending
+            for ending in sorted(endings, key=lambda ending: ending.at, reverse=True)
         }
         return [
             replace(one, ends_at=end.at, ends_why=InstanceEnd(end.kind))

@@ -1,7 +1,8 @@
-"""Everything in an account that has to do with reservations, whoever made it, in calls that only read.
+"""Reads everything in an account that has to do with reservations, whoever made it.
 
-Each list is read by itself: what may not be read is one line, and the rest is there all the same. Nothing but Describe,
-Get and List leaves here: any other call is refused before it is made.
+Each list is read by itself: a list that may not be read is one line in the result, and the rest is there. The session
+refuses every operation but Describe, Get and List. What a group launches into is read from its launch templates: a
+plain group has one, a group with mixed instances several, and may launch outside the block from any of them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tidemill.aws.reservations import read_reservation, recently_listed, with_ex
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation
+from tidemill.model.ec2_facts import LONGEST_HOOK_WAIT
 from tidemill.model.errors import Gone, NotAllowed, PortError, Refused, Retryable
 from tidemill.ports import Clock
 from tidemill.ports.compute import Hook, Schedule
@@ -30,9 +32,8 @@ T = TypeVar("T")
 _READS = ("Describe", "Get", "List")
 _MOST_VALUES = 200
 _GROUPS_PAGE = 100
-# A template is a call. An account with more of them is read in part, and says so.
+# Each template costs a call. An account with more of them is read in part, and the result says so.
 _MOST_TEMPLATES = 300
-_LONGEST_WAIT_S = 48 * 3600  # whatever a hook says, Auto Scaling lets it wait no longer
 
 
 class ReadOnlyAws(Aws):
@@ -40,28 +41,30 @@ class ReadOnlyAws(Aws):
 
     def call(self, service: str, operation: str, kind: CallKind, **given: Any) -> dict[str, Any]:
         if kind not in (CallKind.READ, CallKind.QUESTION) or not operation.startswith(_READS):
-            raise Refused(f"{service}:{operation} changes something, and this only looks")
+            raise Refused(f"{service}:{operation} is not a read, and this session only reads")
         return super().call(service, operation, kind, **given)
 
 
 def survey_account(aws: ReadOnlyAws, clock: Clock, catalog: Catalog) -> Survey:
-    """NotAllowed: not even who is asking can be told, so nothing else would be."""
+    """NotAllowed: not even GetCallerIdentity works, so nothing else would."""
     who = str(aws.read("sts", "GetCallerIdentity").get("Arn") or "")
-    return _Round(aws, clock, catalog).made(who)
+    return _AccountReader(aws, clock, catalog).survey(who)
 
 
-class _Round:
-    """One reading of the account, and what it could not read."""
+class _AccountReader:
+    """Reads the account once, and collects what it could not read."""
 
     def __init__(self, aws: ReadOnlyAws, clock: Clock, catalog: Catalog) -> None:
         self._aws, self._clock, self._catalog = aws, clock, catalog
         self._reader = Reader()
         self._templates = 0
         self._missed: list[NotRead] = []
-        self._denied: dict[str, NotAllowed] = {}  # what -> why: asked for once, and then no more
-        self._parts: dict[tuple[str, str], list[str]] = {}  # what is not known, and why -> of which groups
+        self._denied: dict[str, NotAllowed] = {}  # what -> why: tried once
+        self._parts: dict[
+            tuple[str, str], list[str]
+        ] = {}  # what could not be read, and why -> of which groups
 
-    def made(self, who: str) -> Survey:
+    def survey(self, who: str) -> Survey:
         reservations = self._tried("Capacity Blocks and reservations", self._reservations)
         machines = self._tried("instances", lambda: self._machines(reservations or ())) or ()
         groups, others = self._tried("Auto Scaling groups", lambda: self._groups(machines)) or ((), 0)
@@ -82,7 +85,7 @@ class _Round:
             return None
 
     def _of_each(self, what: str, group: str, read: Callable[[], T]) -> T | None:
-        """What takes a call for each group. A missing permission is asked for once, and told in one line."""
+        """A call for each group. A missing permission is tried once, and reported in one line."""
         try:
             if what in self._denied:
                 raise self._denied[what]
@@ -100,7 +103,7 @@ class _Round:
         found = self._reader.each(
             "reservation",
             list(records),
-            lambda one: read_reservation(one, self._catalog, self._reader.log_once),
+            lambda record: read_reservation(record, self._catalog, self._reader.log_once),
         )
         history = self._tried("extensions of blocks", self._history) or ()
         return recently_listed(with_extensions(found, history), self._clock.now())
@@ -120,29 +123,31 @@ class _Round:
                 found += self._reader.each(
                     "instance", optional_records(optional_record(group), "Instances"), _machine
                 )
-        return tuple(one for one in found if holds_a_slot(one.instance))
+        return tuple(surveyed for surveyed in found if holds_a_slot(surveyed.instance))
 
     # --- groups ---------------------------------------------------------------------------------------
 
     def _groups(self, machines: Iterable[SurveyedInstance]) -> tuple[tuple[ScalingGroup, ...], int]:
-        """Those that have to do with a reservation, and how many have not."""
+        """The groups that have to do with a reservation, and how many others there are."""
         listed = self._scaling("DescribeAutoScalingGroups", "AutoScalingGroups", MaxRecords=_GROUPS_PAGE)
-        records = [one for one in listed if isinstance(one, Mapping)]
+        records = [record for record in listed if isinstance(record, Mapping)]
         on_reservations = {instance_record.instance.id for instance_record in machines}
-        aims = self._aims(records)
+        targets = self._targets(records)
         near = [
             record
             for record in records
-            if aims[_name(record)].reservations or on_reservations & set(_members(record, staying=False))
+            if targets[_name(record)].reservations or on_reservations & set(_members(record, staying=False))
         ]
         schedules = self._tried("scheduled actions", self._schedules) if near else {}
         read = self._reader.each(
-            "the Auto Scaling group", near, lambda one: self._group(one, aims[_name(one)], schedules)
+            "the Auto Scaling group",
+            near,
+            lambda record: self._group(record, targets[_name(record)], schedules),
         )
-        return tuple(sorted(read, key=lambda one: one.name)), len(records) - len(near)
+        return tuple(sorted(read, key=lambda group: group.name)), len(records) - len(near)
 
     def _group(
-        self, record: Mapping[str, Any], aims_at: GroupTarget, schedules: Mapping[str, list[Schedule]] | None
+        self, record: Mapping[str, Any], target: GroupTarget, schedules: Mapping[str, list[Schedule]] | None
     ) -> ScalingGroup:
         name = string(record, "AutoScalingGroupName")
         own = tags(record)
@@ -151,14 +156,12 @@ class _Round:
             minimum=integer(record, "MinSize"),
             maximum=integer(record, "MaxSize"),
             desired=integer(record, "DesiredCapacity"),
-            target=aims_at,
+            target=target,
             members=_members(record),
-            subnets=tuple(
-                sorted(one for one in str(record.get("VPCZoneIdentifier") or "").split(",") if one)
-            ),
+            subnets=tuple(sorted(filter(None, str(record.get("VPCZoneIdentifier") or "").split(",")))),
             schedules=None
             if schedules is None
-            else tuple(sorted(schedules.get(name, ()), key=lambda one: one.at)),
+            else tuple(sorted(schedules.get(name, ()), key=lambda action: action.at)),
             hooks=self._of_each("lifecycle hooks", name, lambda: self._hooks(name)),
             tags=own,
         )
@@ -178,13 +181,13 @@ class _Round:
         answer = self._aws.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=group)
         found = self._reader.each("a hook", optional_records(answer, "LifecycleHooks"), read_hook)
         return tuple(
-            replace(one, heartbeat_s=min(one.heartbeat_s, _LONGEST_WAIT_S))
+            replace(one, heartbeat_s=min(one.heartbeat_s, int(LONGEST_HOOK_WAIT.total_seconds())))
             for one in found
             if one is not None
         )
 
     def _trouble(self, group: ScalingGroup) -> str:
-        """What EKS says of the node group in front of it."""
+        """What EKS says is wrong with its node group."""
         if not group.node_group or not group.cluster:
             return ""
         try:
@@ -201,8 +204,8 @@ class _Round:
 
     # --- templates ------------------------------------------------------------------------------------
 
-    def _aims(self, records: list[Mapping[str, Any]]) -> dict[str, GroupTarget]:
-        """What each group launches into. Of a template that cannot be read nothing is known."""
+    def _targets(self, records: list[Mapping[str, Any]]) -> dict[str, GroupTarget]:
+        """What each group launches into. A template that cannot be read adds nothing."""
         known: dict[TemplateKey, Mapping[str, Any]] = {}
         for record in records:
             for key in templates_of(record):
@@ -217,7 +220,7 @@ class _Round:
     def _template(self, id_: str, version: str) -> Mapping[str, Any]:
         self._templates += 1
         if self._templates > _MOST_TEMPLATES:
-            raise Retryable(f"the account has more than {_MOST_TEMPLATES}, and each is a call")
+            raise Retryable(f"the account has more than {_MOST_TEMPLATES}, and each costs a call")
         answer = self._aws.read(
             "ec2", "DescribeLaunchTemplateVersions", LaunchTemplateId=id_, Versions=[version]
         )
@@ -231,7 +234,7 @@ class _Round:
         ids = sorted({id_ for group in groups for id_ in group.subnets})
         found: dict[str, str] = {}
         for first in range(0, len(ids), _MOST_VALUES):
-            # A filter, and not SubnetIds: one that was deleted must not hide the others.
+            # A filter instead of SubnetIds: a deleted subnet must not fail the call.
             filters = [{"Name": "subnet-id", "Values": ids[first : first + _MOST_VALUES]}]
             for one in self._ec2("DescribeSubnets", "Subnets", Filters=filters):
                 found[str(optional_record(one).get("SubnetId"))] = str(
@@ -269,7 +272,7 @@ TemplateKey = tuple[str, str]  # lt-…, and a version or $Default or $Latest
 
 
 def templates_of(record: Mapping[str, Any]) -> tuple[TemplateKey, ...]:
-    """Those it launches from; a group with a launch configuration has none, and those know no reservations."""
+    """Its launch templates. A group with a launch configuration has none; those cannot name a reservation."""
     mixed = optional_record(record, "MixedInstancesPolicy", "LaunchTemplate")
     given = [
         optional_record(record, "LaunchTemplate"),
@@ -288,17 +291,17 @@ def templates_of(record: Mapping[str, Any]) -> tuple[TemplateKey, ...]:
 
 
 def group_target(record: Mapping[str, Any], templates: Iterable[Mapping[str, Any]]) -> GroupTarget:
-    """`templates`: what each of them says, as EC2 spells it. What is no such thing says nothing."""
+    """`templates`: the LaunchTemplateData of each."""
     says = list(templates)
     overrides = optional_records(
         optional_record(record, "MixedInstancesPolicy", "LaunchTemplate"), "Overrides"
     )
-    targets = (*(_target(one) for one in says), *_own_targets(record))
+    targets = (*(_target(data) for data in says), *_own_targets(record))
     return GroupTarget(
-        reservations=_words(targets),
-        markets=_words(_market(one) for one in says),
-        instance_types=_words(one.get("InstanceType") for one in (*says, *overrides)),
-        fallback=_beside(record, says),
+        reservations=_distinct(targets),
+        markets=_distinct(_market(data) for data in says),
+        instance_types=_distinct(data.get("InstanceType") for data in (*says, *overrides)),
+        fallback=_fallback(record, says),
     )
 
 
@@ -314,12 +317,12 @@ def _target(data: Mapping[str, Any]) -> Any:
 def _own_targets(record: Mapping[str, Any]) -> list[Any]:
     target = optional_record(record, "CapacityReservationSpecification", "CapacityReservationTarget")
     given = (target.get("CapacityReservationIds"), target.get("CapacityReservationResourceGroupArns"))
-    return [one for each in given if isinstance(each, list) for one in each]
+    return [target for targets in given if isinstance(targets, list) for target in targets]
 
 
-def _beside(record: Mapping[str, Any], says: list[Mapping[str, Any]]) -> str:
+def _fallback(record: Mapping[str, Any], says: list[Mapping[str, Any]]) -> str:
     if record.get("MixedInstancesPolicy"):
-        blocks = [_market(one) == "capacity-block" for one in says]
+        blocks = [_market(data) == "capacity-block" for data in says]
         if any(blocks) and not all(blocks):
             return "its mixed instances policy has launch templates without the block"
         return "its mixed instances policy decides between on-demand and spot"
@@ -331,6 +334,6 @@ def _beside(record: Mapping[str, Any], says: list[Mapping[str, Any]]) -> str:
     return ""
 
 
-def _words(found: Iterable[Any]) -> tuple[str, ...]:
-    """Each once, in the order they came."""
-    return tuple(dict.fromkeys(one for one in found if isinstance(one, str) and one))
+def _distinct(found: Iterable[Any]) -> tuple[str, ...]:
+    """Each once, in order."""
+    return tuple(dict.fromkeys(value for value in found if isinstance(value, str) and value))

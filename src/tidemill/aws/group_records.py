@@ -1,4 +1,7 @@
-"""Auto Scaling's records -> our words, at the edge. Pure; what cannot be read whole raises Unreadable."""
+"""Auto Scaling's records -> our objects, and our requests in Auto Scaling's form. Pure.
+
+A record that cannot be read raises Unreadable.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +40,14 @@ def read_group(
     shape = GroupShape(
         name=string(record, "AutoScalingGroupName"),
         template=_template(record),
-        subnets=tuple(sorted(one for one in str(record.get("VPCZoneIdentifier") or "").split(",") if one)),
+        subnets=tuple(sorted(filter(None, str(record.get("VPCZoneIdentifier") or "").split(",")))),
         maximum=integer(record, "MaxSize"),
         tags=_propagated(record),
         hook=hook,
         policies=strings(record, "TerminationPolicies") or ("Default",),
-        suspended=tuple(sorted(string(one, "ProcessName") for one in records(record, "SuspendedProcesses"))),
+        suspended=tuple(
+            sorted(string(process, "ProcessName") for process in records(record, "SuspendedProcesses"))
+        ),
     )
     history = list(history)
     return Group(
@@ -50,7 +55,7 @@ def read_group(
         minimum=integer(record, "MinSize"),
         desired=integer(record, "DesiredCapacity"),
         schedules=tuple(schedules),
-        members=tuple(_member(one, history) for one in records(record, "Instances")),
+        members=tuple(_member(member, history) for member in records(record, "Instances")),
         node_group=own.get(EKS_GROUP, ""),
         launch_error=launch_error(history),
     )
@@ -62,7 +67,7 @@ def owner_of(record: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HistoryNeeds:
-    """What a group's activities must tell: why it has fewer members than it wants, and since when some wait."""
+    """What the activities of a group are read for: why it lacks members, and since when members wait in a hook."""
 
     lacks: bool
     waiting: tuple[str, ...]  # instance ids
@@ -72,13 +77,13 @@ class HistoryNeeds:
 
 
 def history_needs(record: Mapping[str, Any]) -> HistoryNeeds:
-    members = [_member(one, []) for one in records(record, "Instances")]
+    members = [_member(member, []) for member in records(record, "Instances")]
     lacks = sum(member.counts for member in members) < integer(record, "DesiredCapacity")
-    return HistoryNeeds(lacks, tuple(one.instance_id for one in members if one.waits))
+    return HistoryNeeds(lacks, tuple(member.instance_id for member in members if member.waits))
 
 
 def read_schedule(record: Mapping[str, Any]) -> tuple[str, Schedule]:
-    """The group's name, and the action. One that recurs is people's own, and shows its next time."""
+    """The name of the group, and the action. A recurring one is people's own, and shows its next time."""
     name = record.get("ScheduledActionName")
     if not isinstance(name, str) or not name:
         raise Unreadable(f"field ScheduledActionName: expected a name, got {name!r}")
@@ -93,7 +98,7 @@ def read_schedule(record: Mapping[str, Any]) -> tuple[str, Schedule]:
 
 
 def read_hook(record: Mapping[str, Any]) -> Hook | None:
-    """None: it is about launches."""
+    """None: it is a launch hook."""
     if record.get("LifecycleTransition") != TERMINATING:
         return None
     result = record.get("DefaultResult")
@@ -122,7 +127,7 @@ def _member(record: Mapping[str, Any], history: list[Mapping[str, Any]]) -> Memb
 
 
 def _waits_since(instance_id: str, history: list[Mapping[str, Any]]) -> datetime | None:
-    """When it was told to go: an activity that is not over, and names it."""
+    """The start of the activity that ends it: one that is not over and names it."""
     for activity in history:
         named = str(activity.get("Description", "")).endswith(instance_id)
         if named and activity.get("EndTime") is None and isinstance(activity.get("StartTime"), datetime):
@@ -131,7 +136,7 @@ def _waits_since(instance_id: str, history: list[Mapping[str, Any]]) -> datetime
 
 
 def _template(record: Mapping[str, Any]) -> TemplateVersion:
-    """Version 0: not pinned to a number, or not made from a template. Ours always are."""
+    """Version 0: not a fixed version, or no template. Ours always have one."""
     given = nested_record(record, "LaunchTemplate")
     if not given:
         return TemplateVersion("", "", 0)
@@ -149,8 +154,8 @@ def version_of(written: Any) -> int:
 
 
 def _propagated(record: Mapping[str, Any]) -> Pairs:
-    passed_on = [one for one in records(record, "Tags") if one.get("PropagateAtLaunch")]
-    return tags({"Tags": passed_on})
+    propagated = [tag for tag in records(record, "Tags") if tag.get("PropagateAtLaunch")]
+    return tags({"Tags": propagated})
 
 
 def _size(record: Mapping[str, Any], key: str) -> int | None:
@@ -158,7 +163,7 @@ def _size(record: Mapping[str, Any], key: str) -> int | None:
 
 
 def group_request(shape: GroupShape) -> dict[str, Any]:
-    """What is the same when it is made and when it is changed. The version is a number: a new one changes nothing."""
+    """The parameters of both create and update. The version is a number: a new version changes nothing."""
     return {
         "AutoScalingGroupName": shape.name,
         "MaxSize": shape.maximum,

@@ -1,7 +1,7 @@
-"""Auto Scaling groups over boto3: few calls to read them, and only those changed that carry our owner tag.
+"""Auto Scaling groups over boto3. Few calls read them; only groups with our owner tag are changed.
 
-Groups that EKS made carry EKS's tags alone; they are ours where their node group is. A member is ended by its name in
-a call that is tried once: made twice, it could lower the size twice, and the group would choose whom to end.
+Groups that EKS made carry EKS's tags only; they are ours where their node group is. A member is ended by its instance
+id, in a call that is tried once: a second try could lower the size again, and the group would end another instance.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ from tidemill.aws.group_records import (
     tags_request,
 )
 from tidemill.aws.session import Aws
+from tidemill.model.ec2_facts import LONGEST_HOOK_WAIT
 from tidemill.model.errors import Gone, Refused, Retryable
 from tidemill.ports.compute import Group, GroupShape, Hook, Schedule
 from tidemill.spec import names
 
 _PAGE = 100
-# Enough to find the launch that failed last. Further back only for members that wait in a hook; Auto Scaling lets none
-# wait longer than two days, whatever its heartbeat.
+# Enough activities to find the last failed launch. Members that wait in a hook may need older ones.
 _HISTORY = 20
-_LONGEST_WAIT = timedelta(hours=48)
 _SERVICE = "autoscaling"
-_OURS = "tidemill"  # our hooks are called so; people may have others beside them, which are theirs
+_OURS = "tidemill"  # how the names of our hooks begin; people may have other hooks
 
 
 class AwsGroups:
     """The part of `ports.Compute` about Auto Scaling groups."""
 
     def __init__(self, aws: Aws, owner: str, cluster: str = "") -> None:
-        """`cluster`: of EKS, whose node groups have groups behind them; empty: none is looked for."""
+        """`cluster`: the EKS cluster whose node groups have groups behind them; empty: there is none."""
         self._aws, self._owner, self._cluster = aws, owner, cluster
         self._reader = Reader()
         self._ours: frozenset[str] = frozenset()  # names, as of the last list
@@ -53,9 +52,11 @@ class AwsGroups:
         records = self._records(f"tag:{names.TAG_OWNER}", self._owner)
         if self._cluster:
             behind = self._records("tag:eks:cluster-name", self._cluster)
-            records += [one for one in behind if isinstance(one, Mapping) and self._stands_behind_ours(one)]
+            records += [
+                record for record in behind if isinstance(record, Mapping) and self._is_behind_ours(record)
+            ]
         found = tuple(self._read(records)) if records else ()
-        self._ours = frozenset(one.shape.name for one in found)
+        self._ours = frozenset(group.shape.name for group in found)
         return found
 
     def put_group(self, shape: GroupShape) -> None:
@@ -81,9 +82,9 @@ class AwsGroups:
 
     def terminate_in_group(self, instance_id: str) -> None:
         found = self._aws.read(_SERVICE, "DescribeAutoScalingInstances", InstanceIds=[instance_id])
-        for one in listed(found, "AutoScalingInstances"):
-            name, state = _text(one, "AutoScalingGroupName"), _text(one, "LifecycleState")
-            self._group_of(instance_id, name)
+        for record in listed(found, "AutoScalingInstances"):
+            name, state = _text(record, "AutoScalingGroupName"), _text(record, "LifecycleState")
+            self._check_group_of(instance_id, name)
             if not state.startswith("Terminat"):
                 self._aws.call(_SERVICE, "TerminateInstanceInAutoScalingGroup", CallKind.ONCE, InstanceId=instance_id,
                                ShouldDecrementDesiredCapacity=True)  # fmt: skip
@@ -114,8 +115,8 @@ class AwsGroups:
 
     # --- reading --------------------------------------------------------------------------------------
 
-    def _stands_behind_ours(self, record: Mapping[str, Any]) -> bool:
-        """Of a group that EKS made: told by its node group, which the next part knows."""
+    def _is_behind_ours(self, record: Mapping[str, Any]) -> bool:
+        """Of a group that EKS made: whether its node group is ours. Overridden by `AwsNodeGroups`."""
         return False
 
     def _records(self, filter_: str, value: str) -> list[Any]:
@@ -136,39 +137,40 @@ class AwsGroups:
         actions = self._reader.each("a scheduled action", listed, read_schedule)
 
         found: list[Group] = []
-        for record, name, asks in self._reader.each("the Auto Scaling group", records, _questions):
+        for record, name, needs in self._reader.each("the Auto Scaling group", records, _read_needs):
             mine = sorted((one for group, one in actions if group == name), key=lambda action: action.at)
-            # Asked outside the reader, which leaves out what it cannot read: a call that fails says nothing about the
-            # group, and one that is taken for gone would replace members that are ended behind its back.
-            hook, history = self._hook_of(name, record), self._history(name, asks)
+            # Called outside the reader, which leaves out what it cannot read. A failed call says nothing about the
+            # group; if it counted as gone, its members would be terminated in EC2 and the group would replace them.
+            hook, history = self._hook_of(name, record), self._history(name, needs)
             read = partial(read_group, schedules=mine, hook=hook, history=history)
             found += self._reader.each("the Auto Scaling group", [record], read)
         return found
 
-    def _history(self, name: str, asks: HistoryNeeds) -> Sequence[Mapping[str, Any]]:
-        """Its last activities, newest first; asked for only where they say something, and as far back as they do."""
-        if not asks:
+    def _history(self, name: str, needs: HistoryNeeds) -> Sequence[Mapping[str, Any]]:
+        """Its last activities, newest first; read only where they are needed, and as far back as needed."""
+        if not needs:
             return ()
         found: list[Mapping[str, Any]] = []
-        waiting = set(asks.waiting)
+        waiting = set(needs.waiting)
         listing = self._aws.pages(
             _SERVICE, "DescribeScalingActivities", "Activities", AutoScalingGroupName=name, MaxRecords=_PAGE
         )
-        for (one,) in (listed([each], "Activities") for each in listing):
-            found.append(one)
-            waiting -= {id_ for id_ in waiting if str(one.get("Description", "")).endswith(id_)}
-            if (len(found) >= _HISTORY and not waiting) or _is_older(one, found[0], _LONGEST_WAIT):
+        for entry in listing:
+            (activity,) = listed([entry], "Activities")
+            found.append(activity)
+            waiting -= {id_ for id_ in waiting if str(activity.get("Description", "")).endswith(id_)}
+            if (len(found) >= _HISTORY and not waiting) or _is_older(activity, found[0], LONGEST_HOOK_WAIT):
                 break
         return found
 
     def _hook_of(self, name: str, record: Mapping[str, Any]) -> Hook | None:
         if EKS_GROUP in dict(tags(record)):
-            return None  # EKS's own business
+            return None  # EKS manages its hooks
         if name not in self._hooks:
             answer = self._aws.read(_SERVICE, "DescribeLifecycleHooks", AutoScalingGroupName=name)
             found = self._reader.each("a hook", listed(answer, "LifecycleHooks"), read_hook)
             self._hooks[name] = max(
-                filter(None, found), key=lambda one: one.name.startswith(_OURS), default=None
+                filter(None, found), key=lambda hook: hook.name.startswith(_OURS), default=None
             )
         return self._hooks[name]
 
@@ -183,24 +185,24 @@ class AwsGroups:
         self._must_be_ours(found)
         return found
 
-    def _group_of(self, instance_id: str, name: str) -> None:
+    def _check_group_of(self, instance_id: str, name: str) -> None:
         if name in self._ours:
-            return  # just listed as ours: hundreds may be ended at once, and each question costs a call
+            return  # listed as ours a moment ago: hundreds may be ended at once, and each check costs a call
         try:
             self._find(name)
         except (
             Gone
-        ) as why:  # it would be taken for an instance without a group, and be replaced once it is ended
-            raise Retryable(f"{instance_id} is in {name}, which Auto Scaling does not show") from why
+        ) as why:  # as an instance without a group it would be ended in EC2, and the group would replace it
+            raise Retryable(f"{instance_id} is in {name}, which Auto Scaling does not list") from why
 
     def _must_be_ours(self, record: Mapping[str, Any]) -> None:
         try:
-            ours = owner_of(record) == self._owner or self._stands_behind_ours(record)
+            ours = owner_of(record) == self._owner or self._is_behind_ours(record)
         except Unreadable:
             ours = False
         if not ours:
             name = record.get("AutoScalingGroupName")
-            raise Refused(f"the Auto Scaling group {name} does not carry {self._owner}'s owner tag")
+            raise Refused(f"the Auto Scaling group {name} does not carry the owner tag of {self._owner}")
 
     # --- changing -------------------------------------------------------------------------------------
 
@@ -222,14 +224,14 @@ class AwsGroups:
             self._hooks[group] = hook
 
 
-def _questions(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, HistoryNeeds]:
-    """What must be asked about a group before it is read. Raises Unreadable."""
+def _read_needs(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, HistoryNeeds]:
+    """What must be read about a group before the group itself. Raises Unreadable."""
     tags(record)
     return record, string(record, "AutoScalingGroupName"), history_needs(record)
 
 
-def _is_older(one: Mapping[str, Any], newest: Mapping[str, Any], by: timedelta) -> bool:
-    began, last = one.get("StartTime"), newest.get("StartTime")
+def _is_older(activity: Mapping[str, Any], newest: Mapping[str, Any], by: timedelta) -> bool:
+    began, last = activity.get("StartTime"), newest.get("StartTime")
     return isinstance(began, datetime) and isinstance(last, datetime) and last - began > by
 
 
@@ -237,4 +239,4 @@ def _text(record: Mapping[str, Any], key: str) -> str:
     try:
         return string(record, key)
     except Unreadable as why:
-        raise Retryable(f"Auto Scaling answered with something that makes no sense: {why}") from why
+        raise Retryable(f"the answer of Auto Scaling cannot be read: {why}") from why

@@ -1,7 +1,7 @@
-"""Which image a node boots, and what an existing launch template says: the two questions a template has for AWS.
+"""The two things a launch template needs from AWS: the id of an image, and the data of an existing template.
 
-An alias is a public SSM parameter; its value is kept for an hour, since a new release of an image must not wait for
-the engine to restart, and a launch must not wait for SSM.
+An alias is a public SSM parameter. Its value is cached for an hour: a new image is used without a restart of the
+engine, and a launch does not wait for SSM.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidemill.provision.images import image_of
 from tidemill.spec import Spec
 from tidemill.spec.node_class import LaunchTemplateRef, NodeClass
 
-_KEPT_FOR = timedelta(hours=1)
+_CACHED_FOR = timedelta(hours=1)
 
 
 class AwsImages:
@@ -37,13 +37,13 @@ class AwsImages:
 
     def existing(self, reference: LaunchTemplateRef) -> Mapping[str, Any]:
         held, now = self._existing.get(reference), self._clock.now()
-        if held is None or now - held[0] >= _KEPT_FOR:
+        if held is None or now - held[0] >= _CACHED_FOR:
             held = self._existing[reference] = now, self._read(reference)
         return held[1]
 
     def _parameter(self, name: str, node_class: NodeClass) -> str:
         held, now = self._values.get(name), self._clock.now()
-        if held is not None and now - held[0] < _KEPT_FOR:
+        if held is not None and now - held[0] < _CACHED_FOR:
             return held[1]
         try:
             value = (self._aws.read("ssm", "GetParameter", Name=name).get("Parameter") or {}).get("Value")
@@ -53,7 +53,7 @@ class AwsImages:
                 f"node class {node_class.name}: AWS publishes no image '{alias}' for this cluster ({name})"
             ) from none
         if not isinstance(value, str) or not value.startswith("ami-"):
-            raise Retryable(f"GetParameter: {name} is {value!r}, which is no image")
+            raise Retryable(f"GetParameter: expected an image id in {name}, got {value!r}")
         self._values[name] = now, value
         return value
 

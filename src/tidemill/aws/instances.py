@@ -1,23 +1,23 @@
-"""An instance of EC2 -> `Instance`, and when AWS said it will end. Pure functions of the records.
+"""An instance of EC2 -> `Instance`, and when AWS announced its end. Pure functions of the records.
 
-Two places announce an end: scheduled events (retirement, stop) of DescribeInstanceStatus, and spot requests that are
-marked for termination. The EventBridge message of either comes sooner, and only wakes the engine.
+Two calls announce an end: DescribeInstanceStatus (scheduled events: retirement, stop) and DescribeSpotInstanceRequests
+(marked for termination). The EventBridge message of either comes sooner, and only wakes the engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from tidemill.aws.fields import Unreadable, id_of, instant, string, tags
 from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.ec2_facts import SPOT_NOTICE
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.reasons import InstanceEndKind
 from tidemill.spec import names
 
-# A stopped instance of ours is on its way out: nobody starts it again, and it is no node. Its slot goes back to the
-# block all the same.
+# A stopped instance of ours counts as ending: nobody starts it again, and it is no node. Its slot is free again.
 _STATES = {
     "pending": InstanceState.PENDING,
     "running": InstanceState.RUNNING,
@@ -26,15 +26,14 @@ _STATES = {
     "stopped": InstanceState.SHUTTING_DOWN,
     "terminated": InstanceState.TERMINATED,
 }
-# Lifecycles we never ask for, of instances that otherwise are like any other: in a reservation, or in none.
+# Lifecycles we never ask for. Such instances are otherwise like any other, in a reservation or not.
 _PAID_BY_THE_HOUR = ("scheduled", "interruptible-capacity-reservation")
 # The scheduled events that end an instance; reboots and maintenance do not.
 _OTHER_EVENTS = ("instance-reboot", "system-reboot", "system-maintenance")
 ENDING_EVENTS = {"instance-retirement": InstanceEndKind.RETIREMENT, "instance-stop": InstanceEndKind.STOP}
-# An event that is over stays listed for a week, and says so in its description.
+# An event that is over stays listed for a week; its description says so.
 _OVER = ("[Completed]", "[Canceled]")
 ENDING_SPOT = ("marked-for-termination", "marked-for-stop")
-_SPOT_NOTICE = timedelta(minutes=2)
 
 
 class Ending(NamedTuple):
@@ -61,7 +60,7 @@ def read_instance(record: Mapping[str, Any]) -> Instance:
 
 
 def is_over(record: Any) -> bool:
-    """Whatever else is said of it: it runs no more, and nobody counts on it."""
+    """It no longer runs, whatever else the record says."""
     state = record.get("State") if isinstance(record, Mapping) else None
     return isinstance(state, Mapping) and state.get("Name") in ("shutting-down", "terminated")
 
@@ -75,7 +74,7 @@ def is_readable(record: Any) -> bool:
 
 
 def has_owner_tag(record: Any, owner: str) -> bool:
-    """Whether it is tagged as this owner's, however unreadable the rest of it is."""
+    """Whether it carries this owner's tags, even if the rest of the record cannot be read."""
     try:
         return isinstance(record, Mapping) and _owner(dict(tags(record))) == owner
     except Unreadable:
@@ -83,8 +82,8 @@ def has_owner_tag(record: Any, owner: str) -> bool:
 
 
 def _owner(own: Mapping[str, str]) -> str:
-    """`deployment` is a word that companies tag all sorts of things with. Only beside the tags that nobody but a
-    provisioner of ours writes does it make an instance ours, to be drained and ended."""
+    """Companies use the tag `deployment` for other things too. An instance is ours, to be drained and terminated, only
+    if it also carries the tags that nobody but our provisioners write."""
     made_by_us = own.get(names.TAG_POOL) and own.get(names.TAG_PROVISIONER)
     return own.get(names.TAG_OWNER, "") if made_by_us else ""
 
@@ -106,7 +105,7 @@ def spot_ending(record: Mapping[str, Any]) -> Ending | None:
     status = _inner(record, "Status")
     if status.get("Code") not in ENDING_SPOT:
         return None
-    at = instant(status, "UpdateTime") + _SPOT_NOTICE
+    at = instant(status, "UpdateTime") + SPOT_NOTICE
     return Ending(id_of(record, "InstanceId", "i-"), at, InstanceEndKind.SPOT_INTERRUPTION)
 
 

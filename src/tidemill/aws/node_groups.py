@@ -1,7 +1,7 @@
-"""EKS managed node groups over boto3. EKS changes one thing at a time: what is left is changed at the next look.
+"""EKS managed node groups over boto3. EKS makes one change at a time: the rest is changed at the next reconciliation.
 
 Ours are those with our owner tag. EKS's own scheduled action on the group behind one is read with that group, and never
-touched.
+changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EFFECTS = {
     "NoExecute": "NO_EXECUTE",
     "PreferNoSchedule": "PREFER_NO_SCHEDULE",
 }
-_WORDS = {spelled: word_ for word_, spelled in _EFFECTS.items()}
+_KUBERNETES_EFFECTS = {eks: kubernetes for kubernetes, eks in _EFFECTS.items()}
 _SERVICE = "eks"
 
 
@@ -34,7 +34,7 @@ class AwsNodeGroups(AwsGroups):
 
     def __init__(self, aws: Aws, owner: str, cluster: str = "") -> None:
         super().__init__(aws, owner, cluster)
-        self._is_ours: dict[str, bool] = {}  # by name: what was described once
+        self._is_ours: dict[str, bool] = {}  # by name, as last described
 
     def node_groups(self) -> tuple[NodeGroup, ...]:
         if not self._cluster:
@@ -45,7 +45,7 @@ class AwsNodeGroups(AwsGroups):
                 record = self._describe(name)
             except Gone:
                 continue  # deleted since it was listed
-            if self._note(name, record):
+            if self._remember_owner(name, record):
                 found += self._reader.each("the node group", [record], read_node_group)
         return tuple(found)
 
@@ -56,15 +56,15 @@ class AwsNodeGroups(AwsGroups):
             self._eks("CreateNodegroup", **self._named(shape.name), **self._request(shape))
             self._is_ours[shape.name] = True
             return
-        self._must_be_ours_here(shape.name, record)
-        self._bring_up_to_date(shape, record)
+        self._must_be_our_node_group(shape.name, record)
+        self._update(shape, record)
 
     def resize_node_group(self, name: str, desired: int) -> None:
-        self._must_be_ours_here(name, self._describe(name))
+        self._must_be_our_node_group(name, self._describe(name))
         self._eks("UpdateNodegroupConfig", **self._named(name), scalingConfig={"desiredSize": desired})
 
     def delete_node_group(self, name: str) -> None:
-        self._must_be_ours_here(name, self._describe(name))
+        self._must_be_our_node_group(name, self._describe(name))
         self._eks("DeleteNodegroup", **self._named(name))
 
     def let_nodes_join(self, role_arn: str) -> None:
@@ -76,22 +76,22 @@ class AwsNodeGroups(AwsGroups):
 
     # --- changing -------------------------------------------------------------------------------------
 
-    def _bring_up_to_date(self, shape: NodeGroupShape, record: Mapping[str, Any]) -> None:
+    def _update(self, shape: NodeGroupShape, record: Mapping[str, Any]) -> None:
         try:
             has = read_node_group(record).shape
         except Unreadable as why:
-            raise Retryable(f"the node group {shape.name} cannot be understood: {why}") from why
+            raise Retryable(f"the node group {shape.name} cannot be read: {why}") from why
         fixed = ("its capacity type", has.capacity_type != shape.capacity_type), (
             "its subnets", set(has.subnets) != set(shape.subnets)), (
             "its launch template", has.template.id != shape.template.id)  # fmt: skip
         if changed := [what for what, differs in fixed if differs]:
             raise Refused(
-                f"node group {shape.name}: EKS never changes {' and '.join(changed)}; make another one"
+                f"node group {shape.name}: EKS cannot change {' and '.join(changed)}; create another one"
             )
         if config := _config(shape, has):
             self._eks("UpdateNodegroupConfig", **self._named(shape.name), **config)
             if has.template.version != shape.template.version:
-                return  # EKS is at work on it now: the version comes next
+                return  # EKS is busy with it now: the version comes next
         if has.template.version != shape.template.version:
             self._eks(
                 "UpdateNodegroupVersion", **self._named(shape.name), launchTemplate=_launch_template(shape)
@@ -115,8 +115,8 @@ class AwsNodeGroups(AwsGroups):
             given["instanceTypes"] = list(shape.instance_types)
         if shape.ami_type:
             given["amiType"] = shape.ami_type
-        # The SDK makes the token, one for each call and its retries. One made from the shape would be that of a node
-        # group that failed and was deleted, and might be answered with that one.
+        # The SDK makes a token for each call and its retries. A token made from the shape would be that of a node group
+        # that failed and was deleted, and EKS might answer with that one.
         return given
 
     # --- reading --------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class AwsNodeGroups(AwsGroups):
             try:
                 yield from strings(answer, "nodegroups")
             except Unreadable as why:
-                raise Retryable(f"ListNodegroups: AWS's list makes no sense: {why}") from why
+                raise Retryable(f"ListNodegroups: the answer cannot be read: {why}") from why
             token = answer.get("nextToken") or None
             if token is None:
                 return
@@ -143,7 +143,7 @@ class AwsNodeGroups(AwsGroups):
             raise Retryable(f"DescribeNodegroup: AWS answered without the node group {name}")
         return record
 
-    def _stands_behind_ours(self, record: Mapping[str, Any]) -> bool:
+    def _is_behind_ours(self, record: Mapping[str, Any]) -> bool:
         try:
             name = dict(tags(record)).get(EKS_GROUP, "")
         except Unreadable:
@@ -152,22 +152,22 @@ class AwsNodeGroups(AwsGroups):
             return False
         if name not in self._is_ours:
             try:
-                self._note(name, self._describe(name))
+                self._remember_owner(name, self._describe(name))
             except Gone:
                 return False
         return self._is_ours[name]
 
-    def _note(self, name: str, record: Mapping[str, Any]) -> bool:
+    def _remember_owner(self, name: str, record: Mapping[str, Any]) -> bool:
         own = record.get("tags")
         ours = isinstance(own, Mapping) and own.get(names.TAG_OWNER) == self._owner
         self._is_ours[name] = ours
         return ours
 
-    def _must_be_ours_here(self, name: str, record: Mapping[str, Any]) -> None:
-        if not self._note(name, record):
-            raise Refused(f"the node group {name} does not carry {self._owner}'s owner tag")
+    def _must_be_our_node_group(self, name: str, record: Mapping[str, Any]) -> None:
+        if not self._remember_owner(name, record):
+            raise Refused(f"the node group {name} does not carry the owner tag of {self._owner}")
 
-    # --- words ----------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------
 
     def _named(self, name: str) -> dict[str, str]:
         return {"clusterName": self._cluster, "nodegroupName": name}
@@ -176,7 +176,7 @@ class AwsNodeGroups(AwsGroups):
         self._aws.call(_SERVICE, operation, CallKind.CHANGE, **given)
 
     def _role(self, written: str) -> str:
-        """EKS wants an ARN; people may write the role's name."""
+        """EKS needs an ARN; the documents may name the role."""
         if written.startswith("arn:"):
             return written
         caller = self._aws.read("sts", "GetCallerIdentity")
@@ -205,7 +205,7 @@ def read_node_group(record: Mapping[str, Any]) -> NodeGroup:
         instance_types=strings(record, "instanceTypes"),
         ami_type="" if ami_type in (None, "CUSTOM") else string(record, "amiType"),
         labels=pairs(record, "labels"),
-        taints=tuple(_taint(one) for one in records(record, "taints")),
+        taints=tuple(_taint(taint) for taint in records(record, "taints")),
         tags=pairs(record, "tags"),
         repair=repair,
     )
@@ -216,11 +216,11 @@ def read_node_group(record: Mapping[str, Any]) -> NodeGroup:
 
 def _issues(record: Mapping[str, Any]) -> tuple[HealthIssue, ...]:
     found = records(nested_record(record, "health"), "issues")
-    return tuple(HealthIssue(str(one.get("code")), str(one.get("message"))) for one in found)
+    return tuple(HealthIssue(str(issue.get("code")), str(issue.get("message"))) for issue in found)
 
 
 def _config(shape: NodeGroupShape, has: NodeGroupShape) -> dict[str, Any]:
-    """What of UpdateNodegroupConfig is needed; empty: nothing is."""
+    """The parameters of UpdateNodegroupConfig; empty: nothing changed."""
     config: dict[str, Any] = {}
     if set(shape.labels) != set(has.labels):
         gone = sorted(set(dict(has.labels)) - set(dict(shape.labels)))
@@ -247,6 +247,6 @@ def _taints(taints: tuple[tuple[str, str, str], ...]) -> list[dict[str, str]]:
 
 def _taint(record: Mapping[str, Any]) -> tuple[str, str, str]:
     effect, value = record.get("effect"), record.get("value") or ""
-    if not isinstance(effect, str) or effect not in _WORDS or not isinstance(value, str):
+    if not isinstance(effect, str) or effect not in _KUBERNETES_EFFECTS or not isinstance(value, str):
         raise Unreadable(f"field taints: expected key, value and effect, got {record!r}")
-    return string(record, "key"), value, _WORDS[effect]
+    return string(record, "key"), value, _KUBERNETES_EFFECTS[effect]

@@ -1,6 +1,6 @@
-"""What EC2 would sell and what it sold of time: offer and extension records -> the engine's objects. Pure.
+"""Offers, extension offers and extensions: EC2's records -> the engine's objects, and the search request. Pure.
 
-An offer that cannot be read whole is left out: one that is not understood is not bought.
+An offer that cannot be read is left out: what is not understood is not bought.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidemill.model.errors import SpecError
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionState, Offer, OfferQuery
 from tidemill.spec.units import format_duration
 
-_STATUSES = {one.value: one for one in ExtensionState}
+_STATUSES = {state.value: state for state in ExtensionState}
 
 
 def search_parameters(query: OfferQuery, catalog: Catalog) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _what(query: OfferQuery, catalog: Catalog) -> dict[str, Any]:
     ultraserver = ultraserver_for(query.count)
     if ultraserver is None:
         raise SpecError(
-            f"{query.instance_type} is sold by the UltraServer: {query.count} is no multiple of 9 or 18 instances"
+            f"{query.instance_type} is sold in UltraServers: {query.count} is not a multiple of 9 or 18 instances"
         )
     suffix, size = ultraserver
     return {"UltraserverType": f"{known.ultraserver}{suffix}", "UltraserverCount": query.count // size}
@@ -69,7 +69,7 @@ def read_offer(record: Mapping[str, Any]) -> Offer:
 
 
 def _count(record: Mapping[str, Any]) -> int:
-    """EC2 may tell an UltraServer's instances only by its type."""
+    """EC2 may give only the type of an UltraServer and not its number of instances."""
     if record.get("InstanceCount") is None and record.get("UltraserverType"):
         kind = string(record, "UltraserverType")
         size = next((size for suffix, size in ULTRASERVER_SIZES.items() if kind.endswith(suffix)), 0)
@@ -93,7 +93,7 @@ def read_extension_offer(record: Mapping[str, Any], reservation_id: str) -> Exte
 
 
 def read_extension(record: Mapping[str, Any]) -> Extension:
-    """Raises Unreadable: also for a status nobody knows, since neither "paid" nor "not paid" may be guessed."""
+    """Raises Unreadable, also for an unknown status: neither "paid" nor "not paid" may be guessed."""
     status = record.get("CapacityBlockExtensionStatus")
     if not isinstance(status, str) or status not in _STATUSES:
         raise Unreadable(f"field CapacityBlockExtensionStatus: expected a known status, got {status!r}")

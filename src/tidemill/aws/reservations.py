@@ -1,7 +1,7 @@
-"""A capacity reservation of EC2 -> `Reservation`: a pure function of the record and what is known beside it.
+"""A capacity reservation of EC2 -> `Reservation`: a pure function of the record and the catalog.
 
-A state nobody knows yet must make a block look neither absent nor usable: it is read as one that is not paid, which
-counts as bought and takes no launch. The fee is in no record of EC2: it is read from a tag written at the purchase.
+A block in an unknown state must look neither absent nor usable: it is read as payment-pending, which counts as bought
+and takes no launch. EC2's records have no fee: it is read from a tag that the purchase wrote.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidemill.model.labels import Pairs
 from tidemill.model.offers import Extension, ExtensionState
 from tidemill.spec import names
 
-# The count to come of one that has not started.
+# The count of a reservation that has not started.
 _COUNT_TO_COME = "aws:ec2capacityreservation:incrementalRequestedQuantity"
-# EC2 ends its on-demand reservations in more words than it does blocks.
+# On-demand reservations have states that blocks do not have.
 _STATES = {
-    **{one.value: one for one in ReservationState},
+    **{state.value: state for state in ReservationState},
     "pending": ReservationState.SCHEDULED,
     "delayed": ReservationState.SCHEDULED,
     "assessing": ReservationState.PAYMENT_PENDING,  # asked for, not granted
@@ -33,18 +33,18 @@ _KINDS: Mapping[str, Literal[SourceKind.BLOCK, SourceKind.ODCR]] = {
     "capacity-block": SourceKind.BLOCK,
     "default": SourceKind.ODCR,
 }
-# What our images boot on. A reservation of another platform takes none of our instances.
-_PLATFORM = "Linux/UNIX"
+# The platform of our images. A reservation for another one takes none of our instances.
+PLATFORM = "Linux/UNIX"
 _LISTED_FOR = timedelta(days=1)
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def read_reservation(record: Mapping[str, Any], catalog: Catalog, say: Say) -> Reservation:
+def read_reservation(record: Mapping[str, Any], catalog: Catalog, log: Log) -> Reservation:
     """Raises Unreadable."""
     id_ = id_of(record, "CapacityReservationId", "cr-")
     kind = _kind(record)
-    state = _state(record, id_, say)
+    state = _state(record, id_, log)
     instance_type, own = string(record, "InstanceType"), tags(record)
     tag = dict(own)
     total = integer(record, "TotalInstanceCount")
@@ -55,7 +55,7 @@ def read_reservation(record: Mapping[str, Any], catalog: Catalog, say: Say) -> R
         instance_type=instance_type,
         zone=string(record, "AvailabilityZone"),
         count=max(total, _number(tag.get(_COUNT_TO_COME, ""))) if state in NOT_STARTED_STATES else total,
-        available=_available(record, state, id_, say),
+        available=_available(record, state, id_, log),
         state=state,
         start=instant(record, "StartDate" if record.get("StartDate") is not None else "CreateDate"),
         end=_end(record, kind),
@@ -69,17 +69,20 @@ def read_reservation(record: Mapping[str, Any], catalog: Catalog, say: Say) -> R
 
 
 def with_extensions(found: Iterable[Reservation], extensions: Iterable[Extension]) -> tuple[Reservation, ...]:
-    """What the history says about each: one that waits for its payment, and what the paid ones cost."""
+    """With their extensions from the history: the pending one, and the fees of those that were paid."""
     by_block: dict[str, list[Extension]] = {}
     for extension in extensions:
         by_block.setdefault(extension.reservation_id, []).append(extension)
-    return tuple(_extended(one, by_block.get(one.id, [])) for one in found)
+    return tuple(_extended(reservation, by_block.get(reservation.id, [])) for reservation in found)
 
 
 def recently_listed(found: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
     """Without those that ended more than a day ago."""
+    since = now - _LISTED_FOR
     return tuple(
-        one for one in found if one.state not in OVER_STATES or one.end is None or one.end > now - _LISTED_FOR
+        reservation
+        for reservation in found
+        if reservation.state not in OVER_STATES or reservation.end is None or reservation.end > since
     )
 
 
@@ -93,27 +96,27 @@ def _extended(reservation: Reservation, extensions: list[Extension]) -> Reservat
 
 
 def _kind(record: Mapping[str, Any]) -> Literal[SourceKind.BLOCK, SourceKind.ODCR]:
-    """EC2 leaves the type out of some records of ordinary reservations."""
+    """Some records of ordinary reservations have no type."""
     written = record.get("ReservationType") or "default"
     if not isinstance(written, str) or written not in _KINDS:
         raise Unreadable(f"field ReservationType: expected a known type, got {written!r}")
     return _KINDS[written]
 
 
-def _state(record: Mapping[str, Any], id_: str, say: Say) -> ReservationState:
+def _state(record: Mapping[str, Any], id_: str, log: Log) -> ReservationState:
     written = record.get("State")
     if isinstance(written, str) and written in _STATES:
         return _STATES[written]
-    say(f"{id_} is {written!r}, a state nobody knows: it counts as bought, and nothing is launched there")
+    log(f"{id_} is in the unknown state {written!r}: it counts as bought, and nothing is launched there")
     return ReservationState.PAYMENT_PENDING
 
 
-def _available(record: Mapping[str, Any], state: ReservationState, id_: str, say: Say) -> int:
+def _available(record: Mapping[str, Any], state: ReservationState, id_: str, log: Log) -> int:
     if state is not ReservationState.ACTIVE or record.get("LaunchStatus") == "unlaunchable":
         return 0
-    if record.get("InstancePlatform") != _PLATFORM:
-        say(
-            f"{id_} is for {record.get('InstancePlatform')!r}: nothing is launched there, our nodes are {_PLATFORM}"
+    if record.get("InstancePlatform") != PLATFORM:
+        log(
+            f"{id_} is for {record.get('InstancePlatform')!r}: nothing is launched there, our nodes need {PLATFORM}"
         )
         return 0
     return min(integer(record, "AvailableInstanceCount"), integer(record, "TotalInstanceCount"))
@@ -132,5 +135,5 @@ def _number(written: str) -> int:
 
 
 def tag_list(tags: Pairs) -> list[dict[str, str]]:
-    """Tags as every call of EC2 wants them."""
+    """Tags in the form of EC2's requests."""
     return [{"Key": key, "Value": value} for key, value in tags]

@@ -91,6 +91,9 @@ def nearest_on_grid(instant: datetime) -> datetime:
     return before if instant - before < before + DAY - instant else grid_at_or_after(instant)
 
 
+# DescribeCapacityBlockOfferings answers with at most so many offers, the cheapest first.
+MAX_OFFERS: Final = 6
+
 # --- payment ------------------------------------------------------------------------------------------
 
 # A purchase that is not paid by the earlier of these becomes payment-failed.
@@ -122,6 +125,15 @@ EKS_SCALE_DOWN_ACTION: Final = "Amazon EKS Node Group Capacity Scaledown Before 
 # Karpenter deletes the NodeClaims on a block, of UltraServers too (for those it is too late). Source: Karpenter's
 # documentation and code (blocks are supported from 1.6 on), 2026-11.
 KARPENTER_DRAINS_BEFORE_END: Final = timedelta(minutes=40)
+
+
+# --- instances ----------------------------------------------------------------------------------------
+
+# A spot instance ends so long after its interruption was announced. Source: EC2 user guide, 2026-11.
+SPOT_NOTICE: Final = timedelta(minutes=2)
+# Auto Scaling lets no instance wait longer in a lifecycle hook, whatever its heartbeat (or 100 heartbeats, if that is
+# less). Source: Auto Scaling user guide, 2026-11.
+LONGEST_HOOK_WAIT: Final = timedelta(hours=48)
 
 
 def terminates_before_end(*, ultraserver: bool) -> timedelta:

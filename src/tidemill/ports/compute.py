@@ -1,8 +1,8 @@
-"""What a launch is made of, below `Cloud.launch`: templates, calls, Auto Scaling groups, EKS node groups.
+"""The port below `Cloud.launch`: launch templates, RunInstances, Auto Scaling groups and EKS node groups.
 
-`provision` turns a pool's launches and blocks into these words; the boto3 adapter and the simulated account both
-speak them, so that every provisioner runs unmodified in a rehearsal, on the wire and in production. Records say
-what is there; the verbs are idempotent unless they say otherwise, and raise what the ports do.
+`provision` turns a pool's launches and blocks into these calls. The boto3 adapter and the simulated account both
+implement them, so that every provisioner runs unmodified in a rehearsal, on the wire and in production. Calls are
+idempotent unless they say otherwise, and raise the errors of the ports.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidemill.model.labels import Pairs
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A launch template as it should be. `data` is LaunchTemplateData as EC2 spells it, and is compared by value."""
+    """A launch template as it should be. `data` is LaunchTemplateData in EC2's form, and is compared by value."""
 
     name: str
     data: Mapping[str, Any]
@@ -27,7 +27,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class TemplateVersion:
-    """One that is there. Groups pin a version: a new one changes nothing until the group is told."""
+    """A version that exists. Groups name a version: a new one changes nothing until the group is updated."""
 
     id: str  # lt-…
     name: str
@@ -36,21 +36,21 @@ class TemplateVersion:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """One call that launches: one source, one type, one zone. The token makes repeating it safe."""
+    """One RunInstances call: one source, one type, one zone. The token makes it safe to repeat."""
 
     token: str
     template: TemplateVersion
     source: Source
     instance_type: str
     zone: str
-    subnets: tuple[str, ...]  # all in the zone; one is chosen
+    subnets: tuple[str, ...]  # all in the zone; the adapter chooses one
     count: int
     tags: Pairs
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A scheduled action of a group. `by_eks`: made by EKS, shown, never touched (MG-2)."""
+    """A scheduled action of a group. `by_eks`: EKS made it, and it is never changed (MG-2)."""
 
     name: str
     at: datetime
@@ -62,7 +62,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A terminate hook: an instance waits in Terminating:Wait until somebody says go on, or the time is out."""
+    """A terminate hook: an instance waits in Terminating:Wait until it is released, or until the heartbeat ends."""
 
     name: str
     heartbeat_s: int
@@ -72,9 +72,9 @@ class Hook:
 @dataclass(frozen=True, slots=True)
 class Member:
     instance_id: str
-    state: str  # AWS's word: Pending, InService, Terminating, Terminating:Wait, …
-    waits_since: datetime | None = None  # in a terminate hook; None: it does not, or nobody can say
-    healthy: bool = True  # False: EC2's health check says so; the group may keep it on its list all the same
+    state: str  # AWS's: Pending, InService, Terminating, Terminating:Wait, …
+    waits_since: datetime | None = None  # in a terminate hook; None: it does not wait, or it is not known
+    healthy: bool = True  # False: by EC2's health check; the group may still list it
 
     @property
     def stays(self) -> bool:
@@ -82,7 +82,7 @@ class Member:
 
     @property
     def counts(self) -> bool:
-        """It is part of the size its group wants. One that people took aside into Standby stays, and is not."""
+        """It counts towards the desired size. One that people moved to Standby stays, but does not count."""
         return self.stays and self.state not in ("Standby", "EnteringStandby")
 
     @property
@@ -92,7 +92,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """An Auto Scaling group as it should be, whatever its size is just now."""
+    """An Auto Scaling group as it should be, without its size."""
 
     name: str
     template: TemplateVersion
@@ -100,13 +100,13 @@ class GroupShape:
     maximum: int
     tags: Pairs  # propagated at launch
     hook: Hook | None = None
-    policies: tuple[str, ...] = ("Default",)  # whom it ends when it is made smaller, in AWS's words
-    suspended: tuple[str, ...] = ()  # what Auto Scaling does not do by itself, in AWS's words, sorted
+    policies: tuple[str, ...] = ("Default",)  # termination policies, as AWS spells them
+    suspended: tuple[str, ...] = ()  # suspended processes, as AWS spells them, sorted
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One that is there. A group behind an EKS node group is read here too; its shape is EKS's business."""
+    """A group that exists. A group behind an EKS node group is read too, but EKS manages its shape."""
 
     shape: GroupShape
     minimum: int
@@ -129,7 +129,7 @@ class NodeGroupShape:
     subnets: tuple[str, ...]
     role: str
     maximum: int
-    instance_types: tuple[str, ...] = ()  # empty: the template names it, as EKS wants it on a block
+    instance_types: tuple[str, ...] = ()  # empty: the template names it, as EKS requires on a block
     ami_type: str = ""  # empty: the template names an image
     labels: Pairs = ()
     taints: tuple[tuple[str, str, str], ...] = ()  # key, value, effect
@@ -151,53 +151,53 @@ class HealthIssue:
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
     shape: NodeGroupShape
-    status: str  # AWS's word: CREATING, ACTIVE, UPDATING, DELETING, CREATE_FAILED, DEGRADED, …
+    status: str  # AWS's: CREATING, ACTIVE, UPDATING, DELETING, CREATE_FAILED, DEGRADED, …
     desired: int
     group: str = ""  # the Auto Scaling group behind it
     issues: tuple[HealthIssue, ...] = ()
 
 
 class Compute(Protocol):
-    """EC2's launches and the two kinds of groups. Only what carries our owner tag is listed or changed."""
+    """EC2's launches and the two kinds of groups. Lists and changes only what carries our owner tag."""
 
     def put_template(self, template: Template) -> TemplateVersion:
-        """The version with this very content: found, added to the template of that name, or made with it."""
+        """The version with this content: an existing one, a new one of the template, or the first of a new template."""
         ...
 
     def templates(self) -> Sequence[TemplateVersion]:
-        """The latest version of each of ours."""
+        """The latest version of each of our templates."""
         ...
 
     def delete_template(self, name: str) -> None: ...
 
-    def run(self, order: LaunchRequest) -> Sequence[str]:
+    def run(self, request: LaunchRequest) -> Sequence[str]:
         """As `Cloud.launch`: up to `count` ids; none is NoCapacity; the same token gives the same instances."""
         ...
 
     def terminate(self, instance_id: str) -> None:
-        """An instance that is in no group. Gone: there is no such instance any more."""
+        """An instance that is in no group. Gone: it does not exist any more."""
         ...
 
     def groups(self) -> Sequence[Group]: ...
 
     def put_group(self, shape: GroupShape) -> None:
-        """Made with nothing in it, or changed where it differs. Its size is left alone."""
+        """Create it empty, or change it where it differs. Does not change its size."""
         ...
 
     def resize(self, group: str, desired: int) -> None:
-        """Absolute. Callers never lower it below the members that stay: the group would choose whom to end."""
+        """Set the desired size. Callers never set less than the members that stay: the group would choose which end."""
         ...
 
     def terminate_in_group(self, instance_id: str) -> None:
-        """By name, and the group wants one fewer afterwards."""
+        """End this instance, and lower the desired size of its group by one; nothing if it is ending already."""
         ...
 
     def release(self, group: str, hook: str, instance_id: str) -> None:
-        """The drain is done: the instance that waits in the hook goes on. Gone: it no longer waits."""
+        """The drain is done: release the instance that waits in the hook. Gone: it no longer waits."""
         ...
 
     def put_schedule(self, group: str, schedule: Schedule) -> None:
-        """Same name: moved. Refused: an instant that has passed."""
+        """An action of the same name is replaced. Refused: the time has passed."""
         ...
 
     def delete_schedule(self, group: str, name: str) -> None: ...
@@ -209,8 +209,8 @@ class Compute(Protocol):
     def node_groups(self) -> Sequence[NodeGroup]: ...
 
     def put_node_group(self, shape: NodeGroupShape) -> None:
-        """Made at size 0, or changed where EKS allows it (template version, labels, taints, maximum). Refused: what
-        EKS will not change, or rejects: a subnet outside the block's zone, a template without the reservation, …"""
+        """Create it with size 0, or change it where EKS allows it (template version, labels, taints, maximum). Refused:
+        what EKS cannot change or rejects, such as a subnet outside the block's zone or a template without the block."""
         ...
 
     def resize_node_group(self, name: str, desired: int) -> None: ...
@@ -218,5 +218,5 @@ class Compute(Protocol):
     def delete_node_group(self, name: str) -> None: ...
 
     def let_nodes_join(self, role_arn: str) -> None:
-        """An EKS access entry of type EC2_LINUX for the nodes' role; there already: nothing happens."""
+        """Create an EKS access entry of type EC2_LINUX for the nodes' role; nothing where there is one."""
         ...

@@ -14,6 +14,7 @@ from typing import Literal
 
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, SourceKind
+from tidemill.model.ec2_facts import SPOT_NOTICE
 from tidemill.model.errors import Gone, NoCapacity, Refused
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState
@@ -38,7 +39,6 @@ from tidemill.spec.scenario import Market, OwnedReservation
 
 # The account number of AWS's own examples, which nobody owns.
 SIM_ENGINE = "arn:aws:sts::123456789012:assumed-role/tidemill-engine/rehearsal"
-_SPOT_NOTICE = timedelta(minutes=2)
 
 
 class SimCloud:
@@ -281,7 +281,7 @@ class SimCloud:
         for history in self._running(target):
             if history.now.source.kind is SourceKind.SPOT and history.now.ends_at is None:
                 self._instances.announce_end(
-                    history.now.id, self._timeline.now() + _SPOT_NOTICE, InstanceEndKind.SPOT_INTERRUPTION
+                    history.now.id, self._timeline.now() + SPOT_NOTICE, InstanceEndKind.SPOT_INTERRUPTION
                 )
                 return history.now.id
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from tidemill.model.ec2_facts import LONGEST_HOOK_WAIT
 from tidemill.model.errors import Gone, Refused
 from tidemill.sim.cloud.events import AUTOSCALING, Events
 from tidemill.sim.cloud.scaling_group import AutoScalingGroup, GroupMember, LifecycleHook, Wait
@@ -16,7 +17,6 @@ from tidemill.spec.units import format_instant
 
 SHORTEST_S, LONGEST_S = 30, 7200
 # However often somebody asks for more time: min(48 h, 100 heartbeats).
-_LONGEST_WAIT = timedelta(hours=48)
 _MOST_HEARTBEATS = 100
 TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
 TERMINATE_ACTION = "EC2 Instance-terminate Lifecycle Action"
@@ -81,7 +81,7 @@ class LifecycleHooks:
         member = self._waiting(group, hook, instance_id, token)
         assert member.wait is not None
         heartbeat = timedelta(seconds=member.wait.hook.heartbeat_s)
-        latest = member.wait.since + min(_LONGEST_WAIT, _MOST_HEARTBEATS * heartbeat)
+        latest = member.wait.since + min(LONGEST_HOOK_WAIT, _MOST_HEARTBEATS * heartbeat)
         self._set_time(group, member, min(self._timeline.now() + heartbeat, latest))
 
     def drop(self, member: GroupMember) -> None:

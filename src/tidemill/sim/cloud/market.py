@@ -19,6 +19,7 @@ from tidemill.model.ec2_facts import (
     FARTHEST_START,
     MAX_INSTANCES_ON_A_DATE,
     MAX_INSTANCES_PER_BLOCK,
+    MAX_OFFERS,
     grid_at_or_after,
     grid_at_or_before,
     is_legal_duration,
@@ -31,7 +32,6 @@ from tidemill.sim.timeline import seeded_id, stream
 from tidemill.spec.scenario import Market
 from tidemill.spec.units import format_duration
 
-MAX_OFFERS = 6
 # A start-now offer this short would be reclaimed almost as soon as its nodes joined; EC2 does not show it.
 _SHORTEST_NOW = timedelta(hours=2)
 # Buying closes this long before the start, so that a payment still has its ten minutes.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from tidemill.model.capacity import SourceKind
+from tidemill.model.ec2_facts import SPOT_NOTICE
 from tidemill.model.nodes import INSTANCE_UP_STATES, InstanceState
 from tidemill.model.reasons import InstanceEndKind
 from tidemill.sim.cloud.instances import InstanceHistory
@@ -17,8 +17,6 @@ from tidemill.sim.wire.paging import FilterFields, filtered
 from tidemill.sim.wire.state import Wire
 from tidemill.spec.units import format_instant
 from tidemill.wording.actions import instance_end_sentence
-
-_SPOT_NOTICE = timedelta(minutes=2)
 
 
 @operation("ec2", "DescribeInstances")
@@ -244,7 +242,7 @@ def is_interrupted(history: InstanceHistory) -> bool:
 def _request(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
     launched = history.now.launched_at
     marked = history.now.ends_at is not None and is_interrupted(history)
-    updated = history.now.ends_at - _SPOT_NOTICE if marked and history.now.ends_at is not None else launched
+    updated = history.now.ends_at - SPOT_NOTICE if marked and history.now.ends_at is not None else launched
     return {
         "SpotInstanceRequestId": instance_format.spot_request(history),
         "InstanceId": history.now.id,

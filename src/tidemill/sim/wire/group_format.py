@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidemill.model.ec2_facts import LONGEST_HOOK_WAIT
 from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.launch_template import LaunchSpec
 from tidemill.sim.cloud.scaling_group import (
@@ -194,7 +195,7 @@ def as_hook(group: AutoScalingGroup, hook: LifecycleHook) -> dict[str, Any]:
         "AutoScalingGroupName": group.name,
         "LifecycleTransition": hook.transition,
         "HeartbeatTimeout": hook.heartbeat_s,
-        "GlobalTimeout": min(48 * 3600, 100 * hook.heartbeat_s),
+        "GlobalTimeout": min(int(LONGEST_HOOK_WAIT.total_seconds()), 100 * hook.heartbeat_s),
         "DefaultResult": hook.result,
         **{name: value for name, value in more.items() if value},
     }
