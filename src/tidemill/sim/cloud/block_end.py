@@ -7,7 +7,7 @@ is paid for at that moment: a timer that was set for an end that has moved since
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
@@ -21,6 +21,15 @@ from tidemill.sim.timeline import Journal, Timeline
 
 # The provisioner tag of an instance -> who scales it down before the end.
 _SCALES_DOWN: Final = {"managed": "EKS", "karpenter": "Karpenter"}
+
+
+def block_deadline(block: Reservation, provisioners: Iterable[str]) -> datetime | None:
+    """When the first of EC2 and these provisioners ends instances there; None: never (on-demand reservations)."""
+    kill, end = kill_at(block), block.end
+    if kill is None or end is None:
+        return None
+    early = any(provisioner in _SCALES_DOWN for provisioner in provisioners)
+    return min(kill, end - EKS_SCALES_DOWN_BEFORE_END) if early else kill
 
 
 class BlockEnd:

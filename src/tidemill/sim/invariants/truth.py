@@ -11,22 +11,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidemill.engine.loop import Decide
-from tidemill.model.capacity import SourceKind
-from tidemill.model.ec2_facts import EKS_SCALES_DOWN_BEFORE_END
+from tidemill.sim.cloud.block_end import block_deadline
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cloud.instances import InstanceHistory
-from tidemill.sim.cloud.reservations import kill_at
 from tidemill.sim.cluster.cluster import SimCluster
 from tidemill.sim.timeline import Journal
 from tidemill.spec import Spec
-from tidemill.spec.compute_pool import Provisioner
 from tidemill.store.memory import MemoryLedger
 
 Finding = tuple[int, tuple[str, ...]]  # the invariant's number, the objects involved
 Findings = Iterator[Finding]
 Span = tuple[datetime, datetime]
-# Provisioners that end what they made at EKS_SCALES_DOWN_BEFORE_END, before EC2 does.
-END_EARLY = (Provisioner.MANAGED, Provisioner.KARPENTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +61,8 @@ class Truth:
         """When AWS or its provisioner ends this instance; None: not known to end."""
         ends = [history.now.ends_at] if history.now.ends_at is not None else []
         block = self.cloud.reservation(history.now.source.id) if history.now.source.id else None
-        if block is not None and block.kind is SourceKind.BLOCK and block.end is not None:
-            ends += [kill] if (kill := kill_at(block)) is not None else []
-            ends += [block.end - EKS_SCALES_DOWN_BEFORE_END] if history.now.provisioner in END_EARLY else []
-        return min(ends, default=None)
+        deadline = None if block is None else block_deadline(block, [history.now.provisioner])
+        return min([*ends, deadline] if deadline is not None else ends, default=None)
 
     def soon_over(self, instance_id: str, now: datetime) -> bool:
         """It ends within two hours anyway, so that a drain is for its deadline."""

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from tidemill.catalog import InstanceType
-from tidemill.decide.read_models import templates
 from tidemill.model.capacity import DELIVERED_STATES, UNPAID_STATES, Reservation, SourceKind
 from tidemill.report.costs import Costs, Paid, Use, costs
 from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.cluster.api_server import PodRun
 from tidemill.sim.scenario.outcome import BlockRow, OnDemandEquivalent
 from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.spec.compute_pool import matching_types
 
 _HOUR = timedelta(hours=1)
 
@@ -98,10 +98,11 @@ class _Spent:
         if reservation.pool:
             return reservation.pool
         may = [
-            template.pool.name
-            for template in templates(self._rehearsal.spec).values()
-            if reservation.instance_type in template.kinds
-            and any(source.type == reservation.kind.value for source in template.pool.spec.sources)
+            pool.name
+            for pool in self._rehearsal.spec.pools.values()
+            if any(source.type == reservation.kind.value for source in pool.spec.sources)
+            and self._types[reservation.instance_type]
+            in matching_types(self._rehearsal.spec.catalog, pool.spec.requirements)
         ]
         return may[0] if len(may) == 1 else ""
 

@@ -8,13 +8,14 @@ from typing import Literal
 
 from tidemill import __version__
 from tidemill.catalog.price_comparison import on_demand_usd
-from tidemill.decide.read_models import deadline_of, kill_at
 from tidemill.model.capacity import DELIVERED_STATES, UNPAID_STATES, Reservation, SourceKind
 from tidemill.model.errors import InvariantViolated
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.report.costs import Costs, rounded
+from tidemill.sim.cloud.block_end import block_deadline
 from tidemill.sim.cloud.instances import InstanceHistory
+from tidemill.sim.cloud.reservations import kill_at
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
 from tidemill.sim.invariants.truth import Violation
 from tidemill.sim.scenario.costs import on_demand_equivalent, rehearsal_costs
@@ -30,7 +31,6 @@ from tidemill.sim.scenario.outcome import (
 )
 from tidemill.sim.scenario.reason_history import ON_ITS_WAY, topic
 from tidemill.sim.scenario.rehearsal import Rehearsal
-from tidemill.spec.compute_pool import Provisioner
 from tidemill.wording import sentence
 from tidemill.wording.purchases import purchase_note
 
@@ -112,9 +112,9 @@ def _block(rehearsal: Rehearsal, block: Reservation, end: datetime) -> BlockRow:
         if history.now.id in rehearsal.cluster.nodes
     ]
     pool = rehearsal.spec.pools.get(block.pool)
-    ways = {Provisioner(history.now.provisioner) for history in histories if history.now.provisioner}
-    ways |= {pool.spec.provisioner} if pool else set()
-    deadline = min((deadline_of(block, way) or killed for way in ways), default=killed)
+    provisioners = {history.now.provisioner for history in histories}
+    provisioners |= {pool.spec.provisioner.value} if pool else set()
+    deadline = block_deadline(block, provisioners) or killed
     drains = [
         node.draining_since
         for node in nodes
