@@ -270,7 +270,9 @@ def test_the_status_text_names_the_causes_of_a_long_lead_only():
     here = node()
     facts = world(block(ends_in="48h"), here, pod("slow", on=here, grace="30m"))
     text = drawn(shown(spec(), facts))
-    assert "cr-1 drains from 18 Nov 10:56:30 UTC, 33m 30s ahead, for ml/slow (30m grace)" in text
+    assert (
+        "cr-1 drains from 18 Nov 10:56:30 UTC, 33m 30s before its deadline, for ml/slow (30m grace)" in text
+    )
     assert "drains from" not in drawn(shown(spec(), world(block(ends_in="48h"), here)))
 
 

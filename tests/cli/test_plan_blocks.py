@@ -28,9 +28,9 @@ def asked(capsys):
 def test_plan_blocks_shows_purchases_runner_up_and_hand_over_prices(asked):
     text = asked(EXAMPLE)
     for words in (
-        "2 x p5.48xlarge", "now", "runner-up", "dearer", "GPU-hour", "as bought", "What would change it",
-        "buying nothing would cost", "missing for 45m in this plan", "a day more of the next",
-        "a day's extension", "a block that starts now", "a bridge on demand",
+        "2 x p5.48xlarge", "now", "runner-up", "more expensive", "GPU-hour", "as bought", "What would change it",
+        "buying nothing would cost", "missing for 45m in this plan", "a day more of the successor",
+        "a day's extension", "a start-now block", "an on-demand bridge",
     ):  # fmt: skip
         assert words in text
 

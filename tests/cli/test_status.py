@@ -105,7 +105,7 @@ def test_plan_at_the_start_shows_the_first_actions(asked):
 def test_plan_without_actions_says_when_it_looks_again(asked):
     out = asked("plan", "demo", "--at", "4h")
     assert "Nothing to do now." in out
-    assert "Next look   17 Nov 04:55:00 UTC" in out
+    assert "Next tick   17 Nov 04:55:00 UTC" in out
 
 
 def test_status_shows_the_last_known_facts_while_aws_fails(asked, tmp_path):
@@ -231,7 +231,7 @@ def test_without_files_status_reads_a_running_up(asked, running_up):
     seen = json.loads(asked("status", "--json"))
     assert seen["at"] == "2026-11-16T23:30:00Z"
     assert "runs on node" in asked("why", "finetune")
-    assert "Next look" in asked("plan")
+    assert "Next tick" in asked("plan")
 
 
 def test_the_snapshot_of_an_ended_up_is_ignored(asked, running_up):

@@ -62,14 +62,14 @@ def playback(*, at, seed=1):
 
 STORY = (
     r"aws .*block tide-a is delivered: 2 x p5",
-    r"engine proposes to buy for tuesday: .* about \$[\d,]+; a person decides",
+    r"engine proposes a purchase for tuesday: .* about \$[\d,]+; a person decides",
     r"people finance refused the purchase: not before the budget is reviewed",
     r"engine holds pretrain-1: ",
-    r"engine proposes again to buy for tuesday",
+    r"engine proposes again a purchase for tuesday",
     r"people finance approved the purchase",
     r"aws .*sells 4 x p5.48xlarge, .* USD up front",
     r"fault .*the engine crashes right after its purchase call",
-    r"engine the purchase for tuesday is confirmed: found by its tag: .*; 1 purchase in all, nothing twice",
+    r"engine the purchase for tuesday is confirmed: found by its tag: .*; 1 purchase in all, none twice",
     r"engine drains i-\w+, i-\w+: .*block tide-a must be empty by 17 Nov 11:00 UTC \(12:00 CET\)",
     r"engine asks finetune-1-0-0 for a checkpoint",
     r"work .*finetune-1-0-0 has written its checkpoint",
@@ -78,8 +78,8 @@ STORY = (
     r"engine launches 4 x p5.48xlarge: block tuesday is active: 4 nodes warm up",
     r"engine starts gang pretrain-1: all 4 pods at once",
     r"fault .*i-\w+ dies: its host failed",
-    r"engine stops pretrain-1-.*: gang pretrain-1 lost 1 of its 4 pods",
-    r"engine starts gang pretrain-1 again, whole: all 4 pods at once",
+    r"engine deletes pretrain-1-.*: gang pretrain-1 lost 1 of its 4 pods",
+    r"engine starts gang pretrain-1 again: all 4 pods at once",
     r"work .*pretrain-1: done after",
 )
 

@@ -207,7 +207,7 @@ def test_many_nodes_start_collapsed_and_too_many_are_left_out_with_a_note(outcom
 @pytest.mark.requirement("PE-16")
 def test_the_cost_card_has_the_on_demand_price_of_the_blocks(outcome: Outcome) -> None:
     text = read(outcome).text
-    assert "block hours so far $18,432; on demand $31,703, those used $22,509" in text
+    assert "block hours so far $18,432; on demand $31,703 (used hours $22,509)" in text
 
 
 def test_an_empty_rehearsal_still_makes_a_page(outcome: Outcome) -> None:

@@ -13,10 +13,9 @@ from tidemill.model.capacity import UNPAID_STATES, SourceKind
 from tidemill.model.errors import PortError
 from tidemill.model.plan import Plan
 from tidemill.model.world import World
-from tidemill.render.actions_text import Weight
-from tidemill.render.live_view import Frame, Purse
+from tidemill.render.live_view import Frame, Spending
 from tidemill.render.names import DisplayNames
-from tidemill.render.narrative import Narrator, Told
+from tidemill.render.narrative import NarrativeLine, Narrator, Weight
 from tidemill.report import Status, status
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
@@ -74,14 +73,14 @@ class Playback:
     def __init__(self, rehearsal: Rehearsal, title: str, pace: Pace) -> None:
         self.rehearsal, self.title, self.pace = rehearsal, title, pace
         self.over = False
-        self.told: list[Told] = []
+        self.narrative: list[NarrativeLine] = []
         self._narrator = Narrator(rehearsal)
         self._at = rehearsal.start  # the clock the viewer sees, with fractions of a second
 
-    def advance(self, *, passed_s: float, elapsed_s: float, within_s: float) -> list[Told]:
+    def advance(self, *, passed_s: float, elapsed_s: float, within_s: float) -> list[NarrativeLine]:
         """Play for `passed_s` of wall time; where that takes longer than `within_s`, the clock lags."""
         goal = self.pace.goal(self._at, passed_s=passed_s, elapsed_s=elapsed_s)
-        fresh: list[Told] = []
+        fresh: list[NarrativeLine] = []
         give_up_at = time.monotonic() + within_s
         while not self.over and self.rehearsal.next_at() <= goal:
             if self.rehearsal.engine.planning:  # wait: seconds of the solver must not pass as virtual hours
@@ -96,7 +95,7 @@ class Playback:
                 goal = self.rehearsal.timeline.now()
         self._at = goal
         self.rehearsal.timeline.advance(goal.replace(microsecond=0))
-        self.told = [*self.told, *fresh][-_MAX_LINES:]
+        self.narrative = [*self.narrative, *fresh][-_MAX_LINES:]
         return fresh
 
     def names(self) -> DisplayNames:
@@ -127,13 +126,13 @@ class Playback:
             rate=self.pace.rate,
             share=gone / whole,
             status=self.status(),
-            purse=money_paid(rehearsal),
-            told=tuple(self.told),
+            spending=money_paid(rehearsal),
+            narrative=tuple(self.narrative),
             names=self.names(),
         )
 
 
-def money_paid(rehearsal: Rehearsal) -> Purse:
+def money_paid(rehearsal: Rehearsal) -> Spending:
     """Money paid so far. A block's fee is spread over its GPU-hours: used, idle, and still to come."""
     paid = used = idle = 0.0
     now, start = rehearsal.timeline.now(), rehearsal.start
@@ -152,7 +151,7 @@ def money_paid(rehearsal: Rehearsal) -> Purse:
         used += work_h * usd_per_hour
         idle += (gone_h - work_h) * usd_per_hour
     hourly = sum(rehearsal.cloud.hourly_usd().values())
-    return Purse(fees_usd=paid, used_usd=used, idle_usd=idle, hourly_usd=hourly)
+    return Spending(fees_usd=paid, used_usd=used, idle_usd=idle, hourly_usd=hourly)
 
 
 # --- one instant of a rehearsal -----------------------------------------------------------------------

@@ -26,10 +26,9 @@ from tidemill.cli.snapshot_file import SnapshotFile
 from tidemill.cli.terminal import duration_s, sigterm_as_interrupt
 from tidemill.model.errors import InvariantViolated
 from tidemill.model.planner_result import PlannerResult
-from tidemill.render.actions_text import Weight
 from tidemill.render.figures import short_instant
 from tidemill.render.live_view import BANNER, screen
-from tidemill.render.narrative import Told
+from tidemill.render.narrative import NarrativeLine, Weight
 from tidemill.render.rehearsal_text import summary
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.scenario.tally import tally
@@ -118,7 +117,7 @@ class Display(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-    def update(self, news: list[Told]) -> None:
+    def update(self, news: list[NarrativeLine]) -> None:
         """Called once per frame, with what happened since the last one."""
         ...
 
@@ -140,7 +139,7 @@ class ScreenDisplay:
     ) -> None:
         self._live.stop()
 
-    def update(self, news: list[Told]) -> None:
+    def update(self, news: list[NarrativeLine]) -> None:
         width, height = self._console.size
         self._live.update(screen(self._playback.frame(), width, height), refresh=True)
 
@@ -166,10 +165,10 @@ class LineDisplay:
     ) -> None:
         click.echo("")
 
-    def update(self, news: list[Told]) -> None:
+    def update(self, news: list[NarrativeLine]) -> None:
         for line in news:
             mark = "*" if line.weight is Weight.TURN else " "
-            click.echo(f"{short_instant(line.at)}:{line.at:%S} {mark} {line.who:<7}{line.words}")
+            click.echo(f"{short_instant(line.at)}:{line.at:%S} {mark} {line.who:<7}{line.text}")
 
 
 # --- planning in a thread -----------------------------------------------------------------------------

@@ -1,7 +1,5 @@
-"""The rows of the live screen: a pool, a block with its countdown, a node, a pod that waits, in cells.
-
-Cells are aligned into lines by `aligned`; how many lines there are room for is the screen's business.
-"""
+"""The rows of the live screen as cells: pools, blocks with a countdown, nodes, waiting pods. `aligned` makes
+lines of them."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from tidemill.report import BlockRow, NodeRow, PodRow, PoolRow
 ACCENT, DRAIN, SOFT, BAD = "cyan", "yellow", "bright_black", "bold red"
 Rows = list[Text]
 Cells = list[Text]
-_ROOMY = 95  # columns from which rows say everything
+_ROOMY = 95  # with this many columns rows show everything
 _PHASE_TONES = {"ready": ACCENT, "draining": DRAIN, "gone": SOFT}
 
 
@@ -38,7 +36,7 @@ def aligned(rows: Sequence[Cells], gap: int = 2) -> Rows:
 
 
 def bar(room: int, *parts: tuple[float, str, str]) -> list[tuple[str, str]]:
-    """Shares of a strip, each with its glyph and tone; rounding falls on the last part that has any."""
+    """A strip of parts by share, each with its character and style."""
     drawn, done, total = [], 0, 0.0
     for share, glyph, tone in parts:
         total += max(0.0, share)
@@ -96,7 +94,7 @@ def _countdown(row: BlockRow, now: datetime) -> tuple[str, str, datetime | None]
 
 
 def _when(at: datetime | None, now: datetime, names: DisplayNames) -> str:
-    """UTC, then the reader's clock; the day only where it is another one."""
+    """UTC, then the reader's time zone; with the day only if it is another day."""
     if at is None:
         return ""
     utc = f"{at:%H:%M}" if at.date() == now.date() else short_instant(at)
@@ -114,7 +112,7 @@ def node_cells(row: NodeRow, names: DisplayNames, room: int) -> Cells:
 
 
 def waiting_cells(rows: Iterable[PodRow], names: DisplayNames) -> list[Cells]:
-    """Pods of one workload that wait for one reason are one row."""
+    """Pods of one workload with one reason share a row."""
 
     def key(row: PodRow) -> tuple[str, str]:
         return row.workload or row.name, row.reason
@@ -123,10 +121,10 @@ def waiting_cells(rows: Iterable[PodRow], names: DisplayNames) -> list[Cells]:
     for (workload, reason), group in groupby(sorted(rows, key=key), key):
         members = list(group)
         many = f" ({len(members)} pods)" if len(members) > 1 else ""
-        cells.append([Text(f"{workload.rsplit('/', 1)[-1]}{many}", "bold"), Text(names.spoken(reason))])
+        cells.append([Text(f"{workload.rsplit('/', 1)[-1]}{many}", "bold"), Text(names.readable(reason))])
     return cells
 
 
 def countdown(row: BlockRow, now: datetime) -> str:
-    """The words alone, for plain text."""
+    """The text without a style."""
     return _countdown(row, now)[0]

@@ -28,7 +28,7 @@ class DisplayNames:
     def block(self, id_: str) -> str:
         return self.blocks.get(id_, id_)
 
-    def spoken(self, sentence: str) -> str:
+    def readable(self, sentence: str) -> str:
         """A sentence with every id and instant replaced by its name for people."""
         text = _RESERVATION.sub(lambda found: f"block {self.block(found[2])}", sentence)
         text = _PURCHASE.sub("the purchase", _INSTANCE.sub(lambda found: found[1], text))

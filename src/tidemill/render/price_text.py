@@ -22,8 +22,8 @@ def on_demand_text(
     if not delivered_usd:
         return f"no on-demand price is known for {', '.join(unpriced)}" if unpriced else ""
     paid = f" {usd(fees_usd)};" if fees_usd is not None else ":"
-    used = f", those used {usd(used_usd)}" if used_usd is not None else ""
-    without = f" (without {', '.join(unpriced)}: no price known)" if unpriced else ""
+    used = f" (used hours {usd(used_usd)})" if used_usd is not None else ""
+    without = f", without {', '.join(unpriced)}: no price known" if unpriced else ""
     return f"block hours so far{paid} on demand {usd(delivered_usd)}{used}{without}"
 
 

@@ -230,7 +230,7 @@ def _warnings(outcome: Outcome) -> Iterator[Notice]:
     names = DisplayNames({block.id: block.name for block in outcome.blocks}, UTC)
     for row in outcome.warnings:
         if row.about not in proposed:
-            yield Notice("warning", row.about, names.spoken(row.sentence))
+            yield Notice("warning", row.about, names.readable(row.sentence))
 
 
 def deaths_text(outcome: Outcome) -> str:

@@ -62,10 +62,7 @@ def summary(outcome: Outcome, width: int, color: bool) -> RenderableType:
 
 def _verdict(outcome: Outcome, found: Facts, style: _Style) -> Iterable[Text]:
     mark, tone = ("✓", style.good) if found.good else ("✗", style.bad)
-    replayed_by = f"  seed {outcome.seed}, commit {outcome.commit or 'unknown'}"
-    yield Text.assemble(
-        (f"{mark} {found.headline}", tone), f"  {outcome.scenario}", (replayed_by, style.soft)
-    )
+    yield Text.assemble((f"{mark} {found.headline}", tone), f"  {outcome.scenario}")
     for violation in outcome.invariant_violations[:_LISTED]:
         where = f"  invariant {violation.invariant} at {exact_instant(violation.at)} UTC: "
         yield Text.assemble((where, style.bad), violation.sentence, f" [{', '.join(violation.objects)}]")
@@ -78,6 +75,7 @@ def _verdict(outcome: Outcome, found: Facts, style: _Style) -> Iterable[Text]:
     speed = f" ({outcome.simulated_hours * 3600 / outcome.wall_s:,.0f}x)" if outcome.wall_s > 0 else ""
     ran = f"{hours(outcome.simulated_hours)} h in {outcome.wall_s:.1f} s{speed}"
     yield Text(f"  {period}, {ran}", style.soft)
+    yield Text(f"  seed {outcome.seed}, commit {outcome.commit or 'unknown'}", style.soft)
 
 
 def _table(style: _Style, *heads: str) -> Table:
@@ -169,8 +167,8 @@ def _cost(outcome: Outcome, style: _Style) -> Iterable[Text]:
     yield Text.assemble((usd(total), style.title), f"  {split}" if split else "")
     yield Text(f"idle {usd(idle)} ({percent(idle, total)}), prices of {outcome.prices_as_of}")
     same = outcome.on_demand_equivalent
-    if words := on_demand_text(same.delivered_usd, same.used_usd, same.unpriced, same.fees_usd):
-        yield Text(words)
+    if comparison := on_demand_text(same.delivered_usd, same.used_usd, same.unpriced, same.fees_usd):
+        yield Text(comparison)
 
 
 def _cost_table(outcome: Outcome, style: _Style) -> Iterable[RenderableType]:

@@ -1,6 +1,6 @@
-"""`status`, `plan` and `why` as text: the read models in aligned rows, for 80 columns and up.
+"""`status`, `plan` and `why` as text: tables for 80 columns or more.
 
-Ids are whole here, because people copy them into the next command. Colour only repeats the words.
+Ids are whole, because people copy them into other commands. Colour only repeats what the text says.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ def status_text(status: Status, names: DisplayNames) -> RenderableType:
         parts += ["", _purchases(status.purchases)]
     money = status.money
     spent = f"{usd(money.fees_usd + money.hourly_usd)} of {usd(money.budget_usd)} this month"
-    parts += ["", f"money     {spent}: block fees {usd(money.fees_usd)}, by the hour {usd(money.hourly_usd)}"]
-    if words := on_demand_text(money.delivered_on_demand_usd, money.used_on_demand_usd, money.unpriced):
-        parts.append(f"          {words}")
-    parts += [Text(f"warning   {one.about}: {one.sentence}", "yellow") for one in status.warnings]
-    return Group(*parts, Text(_next_look(status.wake_at, status.at), _SOFT))
+    parts += ["", f"money     {spent}: block fees {usd(money.fees_usd)}, hourly {usd(money.hourly_usd)}"]
+    if comparison := on_demand_text(money.delivered_on_demand_usd, money.used_on_demand_usd, money.unpriced):
+        parts.append(f"          {comparison}")
+    parts += [Text(f"warning   {warning.about}: {warning.sentence}", "yellow") for warning in status.warnings]
+    return Group(*parts, Text(_next_tick(status.wake_at, status.at), _SOFT))
 
 
 def plan_text(steps: NextSteps) -> RenderableType:
     if steps.steps:
         table = _table("action", "about", "reason")
-        for one in steps.steps:
-            table.add_row(one.action, _few(one.about), Text(one.reason))
+        for step in steps.steps:
+            table.add_row(step.action, _few(step.about), Text(step.reason))
         parts: list[RenderableType] = [table]
     else:
         parts = ["Nothing to do now."]
@@ -56,21 +56,21 @@ def plan_text(steps: NextSteps) -> RenderableType:
         parts += ["", changes_table(steps.changes)]
     if steps.waiting:
         parts += ["", _waiting(steps.waiting)]
-    parts += [Text(f"warning   {one.about}: {one.sentence}", "yellow") for one in steps.warnings]
-    return Group(*parts, Text(_next_look(steps.wake_at, steps.at), _SOFT))
+    parts += [Text(f"warning   {warning.about}: {warning.sentence}", "yellow") for warning in steps.warnings]
+    return Group(*parts, Text(_next_tick(steps.wake_at, steps.at), _SOFT))
 
 
 def changes_table(changes: Iterable[ChangeRow]) -> Table:
     table = _table("change", "about", "reason")
     style = {"create": "green", "change": "yellow", "remove": "red"}
-    for one in changes:
-        table.add_row(Text(one.verb, style[one.verb]), one.about, Text(one.reason))
+    for change in changes:
+        table.add_row(Text(change.verb, style[change.verb]), change.about, Text(change.reason))
     return table
 
 
 def why_text(pod: PodRow, names: DisplayNames) -> str:
-    """One pod, in a sentence or two."""
-    until = f" until {names.both(pod.until)}" if pod.until is not None else ", for which no end is known"
+    """One pod in a sentence or two."""
+    until = f" until {names.both(pod.until)}" if pod.until is not None else "; no end is known"
     where = f"node {pod.node} ({pod.source})" if pod.source else f"node {pod.node}"
     match pod.state:
         case "running":
@@ -83,14 +83,14 @@ def why_text(pod: PodRow, names: DisplayNames) -> str:
     return f"{pod.name} waits: {pod.reason}.{earliest}"
 
 
-def _next_look(wake_at: datetime | None, now: datetime) -> str:
+def _next_tick(wake_at: datetime | None, now: datetime) -> str:
     if wake_at is None:
-        return "Next look   at the next event"
-    return f"Next look   {exact_instant(wake_at)} UTC (in {span(wake_at - now)}), or at the next event"
+        return "Next tick   at the next event"
+    return f"Next tick   {exact_instant(wake_at)} UTC (in {span(wake_at - now)}), or at the next event"
 
 
 def _table(*heads: str) -> Table:
-    """A plain table with a rule under its head; `>` puts a column to the right, the last one may fold."""
+    """A table with a rule under its header. `>` aligns a column to the right; only the last column may fold."""
     table = ruled(_SOFT)
     for number, head in enumerate(heads):
         table.add_column(
@@ -104,11 +104,11 @@ def _table(*heads: str) -> Table:
 
 
 def _pools(pools: Iterable[PoolRow], blocks: Iterable[BlockRow]) -> Table:
-    called = {row.id: row.name for row in blocks}
-    table = _table("pool", ">used", ">ready", ">wanted", ">waiting", ">$/h", "behind it", "nodes")
+    block_names = {row.id: row.name for row in blocks}
+    table = _table("pool", ">used", ">ready", ">wanted", ">waiting", ">$/h", "blocks", "nodes")
     for row in pools:
         phases = ", ".join(f"{count} {phase}" for phase, count in row.nodes.items()) or "none"
-        behind = ", ".join(called.get(id_, id_) for id_ in row.blocks) or NOTHING
+        behind = ", ".join(block_names.get(id_, id_) for id_ in row.blocks) or NOTHING
         rate = usd(row.usd_per_hour) if row.usd_per_hour else NOTHING
         figures = (row.gpus_used, row.gpus_ready, row.gpus_wanted, row.waiting)
         table.add_row(row.name, *map(str, figures), rate, behind, phases)
@@ -119,24 +119,24 @@ def _blocks(blocks: Iterable[BlockRow], now: datetime, names: DisplayNames) -> T
     table = _table("block", "id", "capacity", "state", "next", "empty by")
     for row in blocks:
         deadline = names.both(row.deadline) if row.deadline is not None else NOTHING
-        comes = countdown(row, now)
+        next_event = countdown(row, now)
         table.add_row(
             row.name if row.name != row.id else row.kind,
             row.id,
             f"{row.count}×{row.type}",
             row.state,
-            "" if comes == row.state else comes,
+            "" if next_event == row.state else next_event,
             deadline,
         )
     return table
 
 
 def _leads(blocks: Iterable[BlockRow]) -> list[Text]:
-    """Where a drain starts earlier than the shortest lead: since when, and for whom."""
+    """Blocks that drain earlier than the shortest lead: from when, and for which pods."""
     return [
         Text(
             f"          {row.name} drains from {exact_instant(row.drain_from)} UTC,"
-            f" {span(timedelta(seconds=row.drain_lead_s))} ahead, for {', '.join(row.drain_lead_for)}"
+            f" {span(timedelta(seconds=row.drain_lead_s))} before its deadline, for {', '.join(row.drain_lead_for)}"
         )
         for row in blocks
         if row.drain_from is not None and row.drain_lead_s is not None and row.drain_lead_for
@@ -155,7 +155,7 @@ def _nodes(nodes: Iterable[NodeRow]) -> Table:
 
 
 def _waiting(pods: Iterable[PodRow]) -> Table:
-    """Pods of one workload with one reason are one row."""
+    """Pods of one workload with one reason share a row."""
     table = _table("waits", ">pods", "earliest", "why")
 
     def key(row: PodRow) -> tuple[str, str]:
@@ -169,11 +169,11 @@ def _waiting(pods: Iterable[PodRow]) -> Table:
 
 
 def _purchases(purchases: Iterable[PurchaseRow]) -> Table:
-    table = _table("purchase", "window", "state", "capacity", ">up to", "what people said")
+    table = _table("purchase", "window", "state", "capacity", ">up to", "decisions")
     for row in purchases:
         fee = usd(row.fee_usd or row.max_fee_usd)
-        said = "; ".join(row.verdicts) or row.note or NOTHING
-        table.add_row(row.id, row.window, row.state, f"{row.count}×{row.type}", fee, Text(said))
+        decisions = "; ".join(row.verdicts) or row.note or NOTHING
+        table.add_row(row.id, row.window, row.state, f"{row.count}×{row.type}", fee, Text(decisions))
     return table
 
 
