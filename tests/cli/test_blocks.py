@@ -54,7 +54,7 @@ def test_blocks_shows_pending_and_failed_payments(purchaser: Purchaser):
     (one,) = purchaser.blocks()
     assert (one["state"], one["next"]) == (
         "payment-pending",
-        "its payment is under way: it comes only if that succeeds",
+        "its payment is pending: it comes only if the payment succeeds",
     )
     purchaser.advance("13h")
     (one,) = purchaser.blocks()

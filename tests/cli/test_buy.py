@@ -268,7 +268,7 @@ def test_two_session_names_of_one_role_are_not_two_people(purchaser: Purchaser):
     intent = purchaser.open(mode="two").proposed()
     assert purchaser("approve", intent, "--yes", who=f"{role}/ana-1").code == 0
     result = purchaser("approve", intent, "--yes", who=f"{role}/ana-2")
-    assert (result.code, "a session name proves nobody" in result.err) == (1, True)
+    assert (result.code, "a session name does not prove who somebody is" in result.err) == (1, True)
     assert "(1 of 2)" in purchaser("buy", intent, "--yes").err
 
 

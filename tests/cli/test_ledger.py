@@ -68,7 +68,7 @@ def test_the_address_may_come_from_the_environment(address: str, monkeypatch: py
     [
         ("sqlite:////no/such/ledger.db", "there is no folder /no/such"),
         ("memory:", "a ledger in memory cannot be looked into"),
-        ("ledger.db", "is no address of a ledger"),
+        ("ledger.db", "is not the address of a ledger"),
     ],
 )
 def test_an_address_without_a_ledger_exits_2(address: str, says: str, capsys: pytest.CaptureFixture[str]):

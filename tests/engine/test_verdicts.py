@@ -72,7 +72,7 @@ def test_an_approver_may_refuse_after_approving_while_it_is_open():
 def test_an_approved_purchase_can_be_refused_until_it_is_submitted():
     desk = Desk("one")
     assert desk.says("ana", approved=True) is PurchaseState.APPROVED
-    with pytest.raises(Refused, match="is approved already; until it is submitted a no is still taken"):
+    with pytest.raises(Refused, match="is approved already; it can still be refused until it is submitted"):
         desk.says("ben", approved=True)
     assert desk.says("ben", approved=False) is PurchaseState.REFUSED
     with pytest.raises(Refused, match="only a proposed or approved one can be decided on"):
@@ -119,7 +119,7 @@ CENTRE = "arn:aws:sts::123456789012:assumed-role/AWSReservedSSO_Finance_01234567
 def test_two_sessions_of_one_role_are_one_person():
     desk = Desk("two")
     desk.says(f"{ROLE}/ana-1", approved=True)
-    with pytest.raises(Refused, match="a session name proves nobody"):
+    with pytest.raises(Refused, match="a session name does not prove who somebody is"):
         desk.says(f"{ROLE}/ana-2", approved=True)
     assert desk.says(f"{CENTRE}/ben", approved=True) is PurchaseState.APPROVED
 

@@ -130,15 +130,15 @@ def _next(block: Reservation, held: Held, provisioner: Provisioner, now: datetim
     if state in OVER_STATES:
         return "it is over"
     if not block.listed:
-        return "AWS's list leaves it out just now: it is counted on until its end"
+        return "missing from DescribeCapacityReservations; treated as held until its end"
     if held == "another's":
-        return f"it is deployment {block.owner}'s: nothing"
+        return f"nothing: it belongs to deployment {block.owner}"
     if held == "untracked":
-        return f"bought elsewhere: `tidemill adopt {block.id}` takes it in"
+        return f"bought elsewhere: adopt it with `tidemill adopt {block.id}`"
     if state is ReservationState.PAYMENT_PENDING:
-        return "its payment is under way: it comes only if that succeeds"
+        return "its payment is pending: it comes only if the payment succeeds"
     if block.extension_pending_to is not None:
-        return f"its extension to {_at(block.extension_pending_to)} is being paid: plan for it to fail"
+        return f"its extension to {_at(block.extension_pending_to)} is not paid yet, and the payment may fail"
     if state is ReservationState.SCHEDULED:
         return f"{block.count} instances come {_at(block.start)}"
     return _running(block, provisioner, now)
@@ -153,7 +153,7 @@ def _running(block: Reservation, provisioner: Provisioner, now: datetime) -> str
     if now >= end - EXTENSION_CLOSES_BEFORE_END:
         return f"drained by {_at(deadline)}; too late to extend"
     if end + DAY - block.start > LONGEST_BLOCK:
-        return f"drained by {_at(deadline)}; it cannot get any longer"
+        return f"drained by {_at(deadline)}; it has the maximum length"
     if now >= end - _SOON:
         return (
             f"extend it until {_at(end - EXTENSION_CLOSES_BEFORE_END)}, or it is drained by {_at(deadline)}"

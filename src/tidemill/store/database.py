@@ -120,14 +120,16 @@ def _check_it_is_sqlite(path: Path) -> None:
     except OSError:
         return  # it does not exist yet, or SQLite says what is wrong
     if begins and begins != b"SQLite format 3\0":
-        raise SpecError(f"{path} is no ledger: it is a file of another kind; name another")
+        raise SpecError(f"{path} is not a ledger: it is no SQLite file; name another file")
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:
     # WAL: readers and the writer do not wait for each other. It stays with the file.
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
-        raise SpecError(f"SQLite cannot keep a write-ahead log there (it says {mode}): is it a network disk?")
+        raise SpecError(
+            f"SQLite cannot keep a write-ahead log there (journal mode {mode}): use a local disk, not a network disk"
+        )
     # FULL: a commit is on the disk when it returns. WAL alone could lose the last ones in a power cut.
     connection.execute("PRAGMA synchronous = FULL")
     _set_up_sqlite_read_only(connection, _record)

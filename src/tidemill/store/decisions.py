@@ -54,7 +54,9 @@ def _check_state(platform: Platform, intent: PurchaseIntent, verdict: Verdict, s
     if verdict.at >= intent.envelope.expires_at:
         raise Refused(f"purchase {intent.id} has expired")
     if intent.state is PurchaseState.APPROVED and not_granted(platform, intent, spending) is None:
-        raise Refused(f"purchase {intent.id} is approved already; until it is submitted a no is still taken")
+        raise Refused(
+            f"purchase {intent.id} is approved already; it can still be refused until it is submitted"
+        )
 
 
 def _check_approver(policy: Approval, intent: PurchaseIntent, verdict: Verdict) -> None:
@@ -67,9 +69,13 @@ def _check_approver(policy: Approval, intent: PurchaseIntent, verdict: Verdict) 
         raise Refused(f"{who} may not decide on purchases; the approvers are {', '.join(policy.approvers)}")
     said_yes = {_person(policy, said.who): said.who for said in intent.verdicts if said.approved}
     if verdict.approved and me in said_yes:
-        as_role = "" if said_yes[me] == who else f", as {said_yes[me]}: a session name proves nobody"
+        as_role = (
+            ""
+            if said_yes[me] == who
+            else f", as {said_yes[me]}: a session name does not prove who somebody is"
+        )
         raise Refused(
-            f"{who} has approved purchase {intent.id} already{as_role}; the second approval is somebody else's"
+            f"{who} has approved purchase {intent.id} already{as_role}; somebody else must give the second"
         )
 
 

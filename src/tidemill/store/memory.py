@@ -145,12 +145,12 @@ def check_transition(held: PurchaseIntent | None, before: PurchaseIntent, after:
     if after.id != before.id:
         raise Refused(f"purchase {before.id} cannot become {after.id}")
     if held is None:
-        raise Refused(f"purchase {before.id} is unknown here, not {before.state.value}")
+        raise Refused(f"purchase {before.id} is not in this ledger; expected it to be {before.state.value}")
     if held.state is not before.state:
         raise Refused(f"purchase {before.id} is {held.state.value} by now, not {before.state.value}")
     if (before.state, after.state) not in TRANSITIONS:
         raise Refused(f"purchase {before.id} is {before.state.value} and cannot become {after.state.value}")
     if held.verdicts != before.verdicts:
-        raise Refused(f"somebody decided on purchase {before.id} meanwhile; look again")
+        raise Refused(f"somebody decided on purchase {before.id} meanwhile; read it again")
     if after.envelope != held.envelope and any(verdict in held.verdicts for verdict in after.verdicts):
-        raise Refused(f"what was said on purchase {before.id} was said of another envelope; ask again")
+        raise Refused(f"the verdicts on purchase {before.id} are about another envelope; ask for new ones")

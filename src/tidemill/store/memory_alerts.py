@@ -79,7 +79,7 @@ class MemoryAlerts:
         return self._beat_at
 
 
-NEVER_TOLD = "not sent: that it was raised could not be told either"
+NEVER_TOLD = "not sent: the message that it was raised could not be sent either"
 
 
 def is_open(raised: Raised) -> bool:

@@ -33,7 +33,7 @@ def version_of(connection: Connection) -> str | None:
     version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     if version is not None and version not in REVISIONS:
         raise Refused(
-            f"the ledger has schema {version}, and this Tidemill knows none after {HEAD}: upgrade Tidemill"
+            f"the ledger has schema {version}, and this Tidemill knows schemas up to {HEAD}: upgrade Tidemill"
         )
     return version
 

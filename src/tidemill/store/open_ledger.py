@@ -65,7 +65,7 @@ def read_ledger(url: str) -> SqlLedger:
     from tidemill.store.sql import SqlLedger
 
     if url == MEMORY:
-        raise SpecError("a ledger in memory cannot be looked into from outside; name one in a database")
+        raise SpecError("a ledger in memory cannot be read by another process; name one in a database")
     database = _database(url, read_only=True, must_exist=True)
     try:
         with database.read() as connection:
@@ -99,7 +99,7 @@ def _database(url: str, *, read_only: bool = False, must_exist: bool = False) ->
         parsed = make_url(url)
     except ArgumentError:
         meant = f"sqlite:///{url}" if Path(url).is_file() else _KNOWN
-        raise SpecError(f"'{url}' is no address of a ledger; write {meant}") from None
+        raise SpecError(f"'{url}' is not the address of a ledger; write {meant}") from None
     if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return database.postgresql(parsed, read_only=read_only)
     if parsed.drivername != "sqlite":

@@ -308,7 +308,9 @@ class SqlLedger:
         with self._database.write() as connection:
             epoch = connection.execute(select(schema.ledger.c.epoch).with_for_update()).scalar_one()
             if self._epoch is not None and epoch != self._epoch:
-                raise Refused(f"another engine leads since (epoch {epoch}, this one has {self._epoch})")
+                raise Refused(
+                    f"another engine has become the leader (epoch {epoch}, this one has {self._epoch})"
+                )
             yield connection
 
 

@@ -110,7 +110,7 @@ def runner_up(best: Cover, second: Cover) -> RunnerUp:
         if words
     )
     if dearer_usd < _CENT:
-        return RunnerUp(second, dearer_usd, f"it {swap}, and costs as much: either will do")
+        return RunnerUp(second, dearer_usd, f"it {swap} and costs the same")
     return RunnerUp(second, dearer_usd, f"it {swap}: {_because(best.cost, second.cost)}")
 
 
@@ -173,14 +173,14 @@ def _of_budget(cover: Cover, unlimited: Cover) -> list[str]:
         return [
             f"the budget binds: ${more_usd:,.0f} more of it would save ${saved_usd:,.0f}, penalties counted"
         ]
-    return [f"the budget binds this month: without its ceilings the whole would cost ${saved_usd:,.0f} less"]
+    return [f"the budget binds this month: without it the plan would cost ${saved_usd:,.0f} less"]
 
 
 def _of_purchase(worth: Worth) -> list[str]:
     if worth.on_demand_below_usd_h is None or worth.penalty_below_usd_gpu_h is None:
-        return [f"{worth.id} covers nothing that would be short without it"]
+        return [f"{worth.id} covers no demand that would be short without it"]
     hours, gpu_hours = worth.on_demand_below_usd_h, worth.penalty_below_usd_gpu_h
-    words = f"{worth.id} would lose to on-demand below ${hours:,.2f} an instance-hour"
+    words = f"{worth.id} is dearer than on-demand below ${hours:,.2f} an instance-hour"
     return [f"{words}, and to leaving it uncovered below ${gpu_hours:,.2f} a GPU-hour"]
 
 
