@@ -41,3 +41,17 @@ def test_every_kind_is_a_valid_taint_value(kind: DrainKind):
 
 def test_an_unknown_taint_value_gives_no_reason():
     assert DrainReason.from_annotations("from-a-later-version", {}) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("at", "soon"),
+        ("at", "2026-11-16T12:00:00"),
+        ("idle-s", "a while"),
+        ("saves-usd-h", "nan"),
+        ("end", "whim"),
+    ],
+)
+def test_given_an_annotation_that_somebody_spoiled_when_it_is_read_then_it_is_left_out(key: str, value: str):
+    assert DrainReason.from_annotations("empty", {key: value}) == DrainReason(DrainKind.EMPTY)

@@ -103,6 +103,7 @@ def test_every_family_of_reasons_is_checked_here():
         (LaunchReason(LaunchKind.BLOCK_ACTIVE, "cr-1", 1), "block cr-1 is active: 1 node warms up"),
         (LaunchReason(LaunchKind.BLOCK_ACTIVE, "cr-1", 2), "block cr-1 is active: 2 nodes warm up"),
         (EvictReason(None), "the node is drained"),
+        (DrainReason(DrainKind.EMPTY), "empty for (unknown)"),
         (
             EvictReason(ENDS, checkpoint_unanswered=True),
             "cr-1 must be empty by 2026-11-16T13:00:00Z; its checkpoint was not acknowledged in time",

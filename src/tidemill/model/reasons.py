@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from math import isfinite
 
 from tidemill.model.labels import Pairs
 from tidemill.model.resources import Amounts
@@ -90,22 +91,38 @@ class DrainReason:
 
     @classmethod
     def from_annotations(cls, kind: str, annotations: Mapping[str, str]) -> DrainReason | None:
-        """None: the taint's value is no kind that this version knows."""
+        """None: the taint's value is no kind that this version knows. A value that nobody can read is left out."""
         if kind not in DrainKind.__members__.values():
             return None
-        at, idle, saves = (annotations.get(key, "") for key in ("at", "idle-s", "saves-usd-h"))
+        idle_s = _number(annotations.get("idle-s", ""))
         end, group, action = (annotations.get(key, "") for key in ("end", "end-group", "end-action"))
         known_end = end in InstanceEndKind.__members__.values()
         return cls(
             DrainKind(kind),
             instance_end=InstanceEnd(InstanceEndKind(end), group, action) if known_end else None,
-            at=datetime.fromisoformat(at) if at else None,
+            at=_instant(annotations.get("at", "")),
             name=annotations.get("name", ""),
             pool=annotations.get("pool", ""),
             detail=annotations.get("detail", ""),
-            idle=timedelta(seconds=float(idle)) if idle else None,
-            saves_usd_h=float(saves) if saves else None,
+            idle=timedelta(seconds=idle_s) if idle_s is not None else None,
+            saves_usd_h=_number(annotations.get("saves-usd-h", "")),
         )
+
+
+def _instant(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ class _Fields(dict[str, object]):
 
 def _written(value: object) -> object:
     match value:
+        case None:  # such as a fact that could not be read from an annotation
+            return "(unknown)"
         case datetime():
             return format_instant(value)
         case timedelta():
