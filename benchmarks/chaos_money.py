@@ -50,7 +50,7 @@ def in_a_file(platform: Platform, clock: Clock) -> Iterator[LedgerAccess]:
         yield LedgerAccess(people, lead, exclusive=True)
 
 
-def _one(seed: int) -> tuple[int, Run]:
+def _simulate_seed(seed: int) -> tuple[int, Run]:
     logging.disable(logging.CRITICAL)  # everything fails here, and every failure is logged
     try:
         return seed, simulate(seed, opens_ledger=in_memory if seed % _SQLITE_EVERY else in_a_file)
@@ -61,30 +61,32 @@ def _one(seed: int) -> tuple[int, Run]:
 
 
 def main() -> int:
-    return sweep(_one, __doc__ or "", usual=1000, at_a_time=20)
+    return sweep(_simulate_seed, __doc__ or "", usual=1000, at_a_time=20)
 
 
-def sweep(one: Callable[[int], tuple[int, Run]], about: str, *, usual: int, at_a_time: int) -> int:
-    """Every seed once, on every core, and one line of what came of it. Ctrl-C ends it without a word of Python's."""
+def sweep(simulate_seed: Callable[[int], tuple[int, Run]], about: str, *, usual: int, at_a_time: int) -> int:
+    """Every seed once, on every core, and one line of results. Ctrl-C ends it without a traceback."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=usual)
     parser.add_argument("--from", dest="first", type=int, default=1, metavar="SEED")
     parser.add_argument("--json", action="store_true", help="also what was bought and what went wrong")
-    asked = parser.parse_args()
-    seeds = range(asked.first, asked.first + asked.runs)
+    args = parser.parse_args()
+    seeds = range(args.first, args.first + args.runs)
     try:
-        with get_context("spawn").Pool(os.cpu_count() or 1, _leave_it_to_the_parent) as pool:
-            return tell(pool.imap_unordered(one, seeds, chunksize=at_a_time), asked.runs, asked.json)
+        with get_context("spawn").Pool(os.cpu_count() or 1, _ignore_interrupt) as pool:
+            return report(
+                pool.imap_unordered(simulate_seed, seeds, chunksize=at_a_time), args.runs, args.json
+            )
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
 
 
-def _leave_it_to_the_parent() -> None:
+def _ignore_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def tell(runs: Iterable[tuple[int, Run]], total: int, as_json: bool) -> int:
+def report(runs: Iterable[tuple[int, Run]], total: int, as_json: bool) -> int:
     wrong: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     for done, (seed, run) in enumerate(runs, 1):

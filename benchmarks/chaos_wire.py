@@ -104,7 +104,7 @@ def on_the_wire(
         server.stop()
 
 
-def _one(seed: int) -> tuple[int, Run]:
+def _simulate_seed(seed: int) -> tuple[int, Run]:
     logging.disable(logging.CRITICAL)  # everything fails here, and every failure is logged
     session.ATTEMPTS = 1  # the SDK's own tries sleep; purchases have but one anyway
     try:
@@ -114,7 +114,7 @@ def _one(seed: int) -> tuple[int, Run]:
 
 
 def main() -> int:
-    return sweep(_one, __doc__ or "", usual=500, at_a_time=1)
+    return sweep(_simulate_seed, __doc__ or "", usual=500, at_a_time=1)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ MIXED_SOURCES = Path(__file__).parents[1] / "examples" / "mixed-sources.yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """One seed: what went wrong (nothing, one hopes), and what it took."""
+class SeedResult:
+    """One seed: what went wrong, if anything, and how long it took."""
 
     seed: int
     kind: str  # "", "invariant 4", "crash"
@@ -45,7 +45,7 @@ def documents(scenario: Path) -> tuple[Spec, Scenario]:
     return loaded.checked_spec(), loaded.checked_scenario()
 
 
-def rehearse(scenario: Path, seed: int) -> Ran:
+def rehearse(scenario: Path, seed: int) -> SeedResult:
     began = time.perf_counter()
     rehearsal = Rehearsal(*documents(scenario), seed)
     kind, story = "", ""
@@ -57,7 +57,7 @@ def rehearse(scenario: Path, seed: int) -> Ran:
         kind, story = "crash", traceback.format_exc(limit=-4)
     lasted = rehearsal.timeline.now() - rehearsal.start
     wall_s = time.perf_counter() - began
-    return Ran(seed, kind, story, lasted.total_seconds(), wall_s, rehearsal.ticks, len(rehearsal.done))
+    return SeedResult(seed, kind, story, lasted.total_seconds(), wall_s, rehearsal.ticks, len(rehearsal.done))
 
 
 def main() -> int:
@@ -69,20 +69,20 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=None)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     began = time.perf_counter()
     kinds: Counter[str] = Counter()
     simulated_s = busy_s = 0.0
-    with Pool(asked.processes) as pool:
-        seeds = range(asked.first, asked.first + asked.seeds)
-        for ran in pool.imap_unordered(partial(rehearse, asked.scenario), seeds):
-            simulated_s, busy_s = simulated_s + ran.simulated_s, busy_s + ran.wall_s
-            if ran.kind:
-                kinds[ran.kind] += 1
-                print(f"seed {ran.seed}: {ran.story}", flush=True)
+    with Pool(args.processes) as pool:
+        seeds = range(args.first, args.first + args.seeds)
+        for result in pool.imap_unordered(partial(rehearse, args.scenario), seeds):
+            simulated_s, busy_s = simulated_s + result.simulated_s, busy_s + result.wall_s
+            if result.kind:
+                kinds[result.kind] += 1
+                print(f"seed {result.seed}: {result.story}", flush=True)
     wall_s = time.perf_counter() - began
     failed = sum(kinds.values())
-    print(f"{asked.seeds - failed} of {asked.seeds} seeds without a violation" + "".join(
+    print(f"{args.seeds - failed} of {args.seeds} seeds without a violation" + "".join(
         f"; {kind}: {count}" for kind, count in sorted(kinds.items())
     ))  # fmt: skip
     print(f"{simulated_s / busy_s:,.0f} simulated seconds per second of one core; {wall_s:.1f} s in all")

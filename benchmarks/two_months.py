@@ -27,7 +27,7 @@ SCENARIO = Path(__file__).parents[1] / "examples" / "two-months.yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class SeedResult:
     seed: int
     wrong: tuple[str, ...]
     cpu_s: float
@@ -42,7 +42,7 @@ def documents() -> tuple[Spec, Scenario]:
     return loaded.checked_spec(), loaded.checked_scenario()
 
 
-def rehearse(seed: int) -> Ran:
+def rehearse(seed: int) -> SeedResult:
     logging.disable(logging.WARNING)  # an engine that meets trouble says so, thousands of times
     began = time.process_time()
     rehearsal = Rehearsal(*documents(), seed)
@@ -57,10 +57,10 @@ def rehearse(seed: int) -> Ran:
         if not rehearsal.was_absent_before(row.at)
     ]
     services = rehearsal.cluster.services.values()
-    short = sum(one.promised and one.downtime_s(rehearsal.end) > 0 for one in services)
-    extended = sum(one.paid for one in rehearsal.cloud.bought_extensions)
+    short = sum(service.promised and service.downtime_s(rehearsal.end) > 0 for service in services)
+    extended = sum(extension.paid for extension in rehearsal.cloud.bought_extensions)
     cpu_s = time.process_time() - began
-    return Ran(seed, tuple(wrong), cpu_s, len(rehearsal.cluster.evictions), extended, short)
+    return SeedResult(seed, tuple(wrong), cpu_s, len(rehearsal.cluster.evictions), extended, short)
 
 
 def main() -> int:
@@ -70,20 +70,20 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=None)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     bad, cpu_s, evictions, extended, unlucky = 0, 0.0, 0, 0, 0
     began = time.monotonic()
-    with Pool(asked.processes) as pool:
-        for ran in pool.imap_unordered(rehearse, range(asked.first, asked.first + asked.seeds)):
-            bad += bool(ran.wrong)
-            cpu_s, evictions = cpu_s + ran.cpu_s, evictions + ran.evictions
-            extended, unlucky = extended + ran.extended, unlucky + bool(ran.unlucky)
-            for sentence in ran.wrong:
+    with Pool(args.processes) as pool:
+        for result in pool.imap_unordered(rehearse, range(args.first, args.first + args.seeds)):
+            bad += bool(result.wrong)
+            cpu_s, evictions = cpu_s + result.cpu_s, evictions + result.evictions
+            extended, unlucky = extended + result.extended, unlucky + bool(result.unlucky)
+            for sentence in result.wrong:
                 print(sentence, flush=True)
     print(
-        f"{asked.seeds:,} seeds of two months, {bad} with a violation; {evictions:,} evictions, {extended:,} paid "
+        f"{args.seeds:,} seeds of two months, {bad} with a violation; {evictions:,} evictions, {extended:,} paid "
         f"extensions, {unlucky} seeds in which bad luck left a service short; "
-        f"{(time.monotonic() - began) / asked.seeds:.1f} s a seed, {cpu_s / asked.seeds:.1f} s of CPU"
+        f"{(time.monotonic() - began) / args.seeds:.1f} s a seed, {cpu_s / args.seeds:.1f} s of CPU"
     )
     return 1 if bad else 0
 

@@ -1,4 +1,4 @@
-"""Whether a sale was needed, and how much of it: what all windows of its type lacked at that moment, hour by hour.
+"""Whether a sale was needed, and how much of it: what was missing for all windows of its type at that moment.
 
 Errs on the engine's side: windows are not told apart, so what any of them lacks counts for whichever was bought for.
 """

@@ -1,6 +1,6 @@
-"""What was sold, against what was allowed and what is known. Shares no rule with the engine it judges.
+"""Compares what was sold with what was allowed and what the ledger knows. It shares no rule with the engine.
 
-The simulated EC2 is the truth of what was bought, when and for how much; the ledger's verdicts are what people said.
+The simulated EC2 knows what was bought, when and for how much; the ledger's verdicts say what people decided.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS = ("double", "unapproved", "over_budget", "lost")
 
 @dataclass(slots=True)
 class Mistakes:
-    """Sentences, so that a run that went wrong says how."""
+    """A sentence for each mistake."""
 
     double: list[str] = field(default_factory=list)
     unapproved: list[str] = field(default_factory=list)

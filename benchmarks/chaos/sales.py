@@ -1,4 +1,4 @@
-"""What the simulated EC2 sold to the engine, and what it could count on at each sale. Facts; `judge` has the rules.
+"""What the simulated EC2 sold to the engine, and what the engine could count on at each sale. Rules are in `judge`.
 
 Whatever people did not buy by hand the engine bought, tagged or not, known to its ledger or not.
 """

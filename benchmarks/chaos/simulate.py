@@ -198,7 +198,7 @@ class _Simulation:
         )
 
     def _back_at(self) -> datetime:
-        """From when on an engine runs: now, unless it is away."""
+        """From when on an engine runs: now, unless it is absent."""
         now, away = self.timeline.now(), self.drawn.away
         return START + away[1] if away and START + away[0] <= now < START + away[1] else now
 
@@ -283,7 +283,7 @@ class _Simulation:
         self._awake = True
 
     def _settle_hastily(self) -> None:
-        """Somebody who cannot wait for EC2's lists says "not bought" of whatever is unknown; what was, shows later."""
+        """Somebody who does not wait for EC2's lists says "not bought" of every unknown purchase."""
         for intent in self.ledger.purchases():
             if intent.state is PurchaseState.UNKNOWN:
                 after = replace(
