@@ -34,7 +34,7 @@ def struck(wired: Wired, times: int) -> int:
 # --- few calls ----------------------------------------------------------------------------------------
 
 
-def test_a_look_at_two_thousand_instances_takes_at_most_a_dozen_calls(wired: Wired):
+def test_reading_two_thousand_instances_takes_at_most_a_dozen_calls(wired: Wired):
     for name in "abcdefghij":
         block = wired.account.block(name=name, count=50)
         wired.account.launch(block.source, count=50)
@@ -46,7 +46,7 @@ def test_a_look_at_two_thousand_instances_takes_at_most_a_dozen_calls(wired: Wir
     assert calls <= 12, wired.aws.rate_limits.calls
 
 
-def test_whoever_asks_again_before_money_leaves_gets_a_fresh_answer(wired: Wired):
+def test_a_second_read_before_a_purchase_reads_again(wired: Wired):
     wired.account.cloud.show_purchases_late(timedelta(0))
     look(wired)
     block = wired.account.block()
@@ -58,7 +58,7 @@ def test_whoever_asks_again_before_money_leaves_gets_a_fresh_answer(wired: Wired
     assert wired.cloud.reservations()[0].extension_pending_to == told.end
 
 
-def test_what_was_read_along_with_another_list_is_not_used_long_after(wired: Wired):
+def test_extensions_read_with_the_reservations_are_not_used_when_they_are_old(wired: Wired):
     wired.account.cloud.show_purchases_late(timedelta(0))
     block = wired.account.block()
     wired.cloud.reservations()
@@ -71,7 +71,7 @@ def test_what_was_read_along_with_another_list_is_not_used_long_after(wired: Wir
 
 
 @pytest.mark.requirement("CB-17")
-def test_strangers_on_our_reservations_are_listed_and_those_elsewhere_are_not(wired: Wired):
+def test_instances_of_others_are_listed_only_if_they_run_on_a_reservation(wired: Wired):
     block = wired.account.block(count=4)
     (stranger,) = wired.account.cloud.add_foreign_instance(block.id)
     wired.account.cloud.launch(wired.account.intent(ON_DEMAND), ((names.TAG_OWNER, "somebody-else"),))
@@ -85,7 +85,7 @@ def test_strangers_on_our_reservations_are_listed_and_those_elsewhere_are_not(wi
 
 
 @pytest.mark.requirement("PE-17")
-def test_retirements_and_spot_interruptions_are_ends(wired: Wired):
+def test_retirements_and_spot_interruptions_set_the_end_of_an_instance(wired: Wired):
     (kept,) = wired.account.launch(ON_DEMAND)
     (spot,) = wired.account.launch(SPOT)
     wired.let_pass(2 * MINUTE)
@@ -173,7 +173,7 @@ def test_a_purchase_that_is_throttled_was_certainly_not_made_and_is_not_tried_ag
 
 
 @pytest.mark.requirement("CB-5")
-def test_a_payment_that_fails_shows_as_such(wired: Wired):
+def test_a_failed_payment_shows_as_payment_failed(wired: Wired):
     offer = wired.cloud.search_offers(wired.account.query(earliest_start=wired.now() + timedelta(days=1)))[0]
     wired.fault("payment-fails")
     wired.cloud.purchase(offer.id, tags(intent="p-1"))
@@ -181,7 +181,7 @@ def test_a_payment_that_fails_shows_as_such(wired: Wired):
     assert wired.cloud.reservations()[0].state is ReservationState.PAYMENT_FAILED
 
 
-def test_an_offer_that_is_gone_is_no_capacity(wired: Wired):
+def test_buying_an_offer_that_is_gone_raises_no_capacity(wired: Wired):
     offer = wired.cloud.search_offers(wired.account.query())[0]
     wired.let_pass(timedelta(days=3))
     with pytest.raises(NoCapacity):
@@ -193,7 +193,7 @@ def test_offers_of_other_zones_are_left_out(wired: Wired):
     assert {one.zone for one in found} == {ZONES[1]}
 
 
-def test_what_a_block_cannot_be_extended_by_is_refused_with_ec2s_words(wired: Wired):
+def test_an_impossible_extension_is_refused_with_the_message_of_ec2(wired: Wired):
     block = wired.account.block()
     wired.let_pass(timedelta(days=1, hours=23, minutes=30))
     with pytest.raises(Refused, match="1 hour before its end"):
@@ -209,7 +209,7 @@ def test_a_read_that_fails_once_is_tried_again_by_itself(wired: Wired):
     assert len(wired.cloud.reservations()) == 1
 
 
-def test_a_read_that_keeps_failing_is_retryable_and_throttling_is_said(wired: Wired):
+def test_a_read_that_keeps_failing_is_retryable_and_a_throttled_one_is_throttled(wired: Wired):
     wired.fault("unavailable", action="DescribeCapacityReservations", times=9)
     with pytest.raises(Retryable):
         wired.cloud.reservations()
@@ -229,7 +229,7 @@ def test_where_ec2_sells_no_blocks_everything_else_works(wired: Wired):
     assert wired.cloud.extensions() == ()
 
 
-def test_a_history_that_we_may_not_read_is_not_taken_for_an_empty_one(wired: Wired):
+def test_a_missing_permission_for_the_history_is_not_an_empty_history(wired: Wired):
     wired.fault(
         "error",
         action="DescribeCapacityBlockExtensionHistory",
@@ -242,7 +242,7 @@ def test_a_history_that_we_may_not_read_is_not_taken_for_an_empty_one(wired: Wir
 
 
 @pytest.mark.requirement("CB-17")
-def test_what_another_account_shares_is_not_ours_to_tag(wired: Wired):
+def test_a_reservation_shared_by_another_account_is_not_tagged(wired: Wired):
     block = wired.account.block()
     wired.cloud.reservations()
     wired.direct._accounts[block.id] = "999999999999"
@@ -266,7 +266,7 @@ def test_a_launch_whose_answer_is_lost_is_found_by_repeating_it(wired: Wired):
 @pytest.mark.requirement("CB-4")
 @pytest.mark.parametrize("fault", ["lost-answer", "lost-request", "unavailable", "throttle"])
 @pytest.mark.parametrize("action", ["DescribeLaunchTemplates", "CreateLaunchTemplate", "RunInstances"])
-def test_whatever_step_of_a_launch_fails_it_comes_to_the_same_instances(
+def test_a_launch_that_fails_at_any_step_and_is_repeated_gives_the_same_instances(
     wired: Wired, fault: str, action: str
 ):
     block = wired.account.block(count=4)
@@ -283,7 +283,7 @@ def test_whatever_step_of_a_launch_fails_it_comes_to_the_same_instances(
     assert len(wired.compute.templates()) == 1
 
 
-def test_a_launch_is_repeated_although_its_template_changed_meanwhile(wired: Wired):
+def test_a_repeated_launch_whose_template_changed_gives_the_first_instances(wired: Wired):
     block = wired.account.block(count=4)
     intent = wired.account.intent(block.source, count=2)
     ids = wired.cloud.launch(intent, tags(intent=intent.id))
@@ -294,7 +294,7 @@ def test_a_launch_is_repeated_although_its_template_changed_meanwhile(wired: Wir
     assert len(wired.account.cloud.instance_histories) == 2
 
 
-def test_a_pool_that_is_gone_or_a_zone_without_subnets_gives_nothing(wired: Wired):
+def test_a_missing_pool_or_a_zone_without_subnets_is_no_capacity(wired: Wired):
     block = wired.account.block()
     for intent in (
         wired.account.intent(block.source, pool="gone"),

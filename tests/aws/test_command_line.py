@@ -40,7 +40,7 @@ def untouched(wired: Wired, office: Purchaser) -> bool:
 
 
 @pytest.mark.requirement("CB-3")
-def test_offers_are_found_bought_followed_extended_and_rebuilt_on_an_account(wired: Wired, office: AwsOffice):
+def test_find_buy_follow_extend_and_rebuild_on_an_account(wired: Wired, office: AwsOffice):
     offer = office.offer(*WISH)
     told = office("buy", offer["id"], "--yes")
     assert told.code == 0, told.err
@@ -118,7 +118,7 @@ def test_a_purchase_that_is_not_answered_is_exit_code_4_and_is_found_again(wired
 
 
 @pytest.mark.requirement("CB-1")
-def test_a_question_that_ec2_does_not_take_does_not_stop_the_others(wired: Wired, office: AwsOffice):
+def test_a_search_that_ec2_refuses_does_not_stop_the_others(wired: Wired, office: AwsOffice):
     wired.fault(
         "error", action="DescribeCapacityBlockOfferings", code="InvalidParameterValue", status=400,
         message="The instance type is not supported for Capacity Blocks",
@@ -157,7 +157,7 @@ def refused(told: CommandResult, *words: str) -> None:
 
 
 @pytest.mark.requirement("PE-23")
-def test_a_missing_permission_to_look_is_one_sentence_with_the_action(wired: Wired, office: AwsOffice):
+def test_a_missing_read_permission_is_one_sentence_with_the_action(wired: Wired, office: AwsOffice):
     wired.fault(
         "error", action="DescribeCapacityReservations", code="UnauthorizedOperation", status=403, times=9,
         message="You are not authorized to perform this operation. User: arn:aws:iam::123456789012:user/you is not "
@@ -171,7 +171,7 @@ def test_a_missing_permission_to_look_is_one_sentence_with_the_action(wired: Wir
 
 
 @pytest.mark.requirement("PE-23")
-def test_a_missing_permission_to_buy_buys_nothing_and_leaves_the_intent_to_be_bought(
+def test_without_permission_to_buy_nothing_is_bought_and_the_intent_stays_open(
     wired: Wired, office: AwsOffice
 ):
     offer = office.offer(*WISH)
@@ -196,7 +196,7 @@ def test_a_missing_permission_to_buy_buys_nothing_and_leaves_the_intent_to_be_bo
         ("OptInRequired", "this account may not use sts:GetCallerIdentity in us-east-1"),
     ],
 )
-def test_credentials_that_are_not_accepted_do_nothing(wired: Wired, office: AwsOffice, code: str, words: str):
+def test_rejected_credentials_change_nothing(wired: Wired, office: AwsOffice, code: str, words: str):
     wired.fault("error", action="GetCallerIdentity", code=code, status=403, message="no", times=9)
     for verb in (("blocks",), ("offers", *WISH), ("adopt", "cr-1", "--yes"), ("buy", "cb-1", "--yes")):
         refused(office(*verb), words)
@@ -217,7 +217,7 @@ def test_without_credentials_it_says_where_they_could_come_from(
     assert untouched(wired, office)
 
 
-def test_half_of_the_credentials_or_a_profile_that_is_not_there_is_said(
+def test_incomplete_credentials_or_a_missing_profile_are_reported(
     wired: Wired, office: AwsOffice, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -227,7 +227,7 @@ def test_half_of_the_credentials_or_a_profile_that_is_not_there_is_said(
     assert untouched(wired, office)
 
 
-def test_a_region_that_does_not_exist_is_said(
+def test_a_region_that_does_not_exist_is_reported(
     wired: Wired, office: AwsOffice, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://sts.us-esat-1.invalid")

@@ -22,7 +22,7 @@ def template(**data: str) -> Template:
     return Template("mill-train", {"InstanceType": P5, **data}, ((names.TAG_POOL, "train"),))
 
 
-def test_a_template_is_made_once_and_found_by_its_content(wired: Wired):
+def test_a_template_is_created_once_and_found_by_its_content(wired: Wired):
     first = wired.compute.put_template(template(ImageId="ami-1"))
     second = wired.compute.put_template(template(ImageId="ami-2"))
     assert (first.id, first.version, second.id, second.version) == (first.id, 1, first.id, 2)
@@ -31,7 +31,7 @@ def test_a_template_is_made_once_and_found_by_its_content(wired: Wired):
     assert another_process.templates() == (second,)
 
 
-def test_what_was_put_before_costs_no_call(wired: Wired):
+def test_a_template_that_was_put_before_costs_no_call(wired: Wired):
     wired.compute.put_template(template())
     before = wired.aws.rate_limits.calls.total()
     wired.compute.put_template(template())
@@ -39,7 +39,7 @@ def test_what_was_put_before_costs_no_call(wired: Wired):
 
 
 @pytest.mark.requirement("PE-23")
-def test_a_template_that_is_not_ours_is_neither_listed_nor_changed_nor_deleted(wired: Wired):
+def test_a_template_of_others_is_neither_listed_nor_changed_nor_deleted(wired: Wired):
     ec2 = boto3.client("ec2")
     ec2.create_launch_template(LaunchTemplateName="mill-train", LaunchTemplateData={"InstanceType": P5})
     assert wired.compute.templates() == ()
@@ -53,7 +53,7 @@ def test_a_template_that_is_not_ours_is_neither_listed_nor_changed_nor_deleted(w
     )
 
 
-def test_a_deleted_template_is_gone_and_is_made_again_when_it_is_needed(wired: Wired):
+def test_a_deleted_template_is_gone_and_is_created_again_when_it_is_needed(wired: Wired):
     wired.compute.put_template(template())
     wired.compute.delete_template("mill-train")
     with pytest.raises(Gone):
@@ -91,7 +91,7 @@ def test_a_launch_with_efa_has_a_card_per_interface_in_one_subnet(wired: Wired):
 
 
 @pytest.mark.requirement("PE-23")
-def test_an_instance_without_our_owner_tag_is_not_ended(wired: Wired):
+def test_an_instance_without_our_owner_tag_is_not_terminated(wired: Wired):
     block = wired.account.block(count=4)
     (stranger,) = wired.account.cloud.add_foreign_instance(block.id)
     wired.let_pass(LAG)
@@ -100,7 +100,7 @@ def test_an_instance_without_our_owner_tag_is_not_ended(wired: Wired):
     assert wired.aws.rate_limits.calls["TerminateInstances"] == 0
 
 
-def test_tags_reach_the_instance_and_its_source_is_what_was_ordered(wired: Wired):
+def test_a_launched_instance_has_the_tags_and_the_source_of_the_request(wired: Wired):
     block = wired.account.block(count=2)
     intent = wired.account.intent(block.source)
     (id_,) = wired.cloud.launch(intent, tags(intent=intent.id))

@@ -50,7 +50,7 @@ def failed(error: Exception, kind: CallKind) -> TidemillError:
         "PriorRequestNotComplete",
     ],
 )
-def test_a_purchase_answered_with_a_code_nobody_knows_may_have_been_made(code: str):
+def test_an_unknown_error_code_after_a_purchase_leaves_the_outcome_unknown(code: str):
     for status in (400, 500, 503):
         assert type(answered(code, CallKind.PURCHASE, status=status)) is OutcomeUnknown
 
@@ -66,7 +66,7 @@ def test_a_purchase_answered_with_a_code_nobody_knows_may_have_been_made(code: s
         ValueError("not XML"),
     ],
 )
-def test_a_purchase_that_was_not_answered_may_have_been_made(error: Exception):
+def test_a_purchase_without_an_answer_leaves_the_outcome_unknown(error: Exception):
     assert type(failed(error, CallKind.PURCHASE)) is OutcomeUnknown
 
 
@@ -83,13 +83,13 @@ def test_a_purchase_that_was_not_answered_may_have_been_made(error: Exception):
         ("ExpiredToken", NotAllowed),
     ],
 )
-def test_a_documented_no_to_a_purchase_is_a_no(code: str, expected: type[TidemillError]):
+def test_a_documented_refusal_of_a_purchase_is_a_refusal(code: str, expected: type[TidemillError]):
     error = answered(code, CallKind.PURCHASE)
     assert type(error) is expected
     assert isinstance(error, DEFINITE)
 
 
-def test_what_could_not_be_signed_was_not_bought_and_what_could_not_be_sent_is_not_called_a_no():
+def test_an_unsigned_purchase_is_not_allowed_and_an_unsent_one_is_retryable():
     assert isinstance(failed(boto.NoCredentialsError(), CallKind.PURCHASE), DEFINITE)
     unreachable = failed(boto.ConnectTimeoutError(endpoint_url="https://x"), CallKind.PURCHASE)
     assert type(unreachable) is Retryable
@@ -109,29 +109,29 @@ def test_what_could_not_be_signed_was_not_bought_and_what_could_not_be_sent_is_n
         ("IdempotentParameterMismatch", OutcomeUnknown),
     ],
 )
-def test_a_launch_that_is_refused_made_nothing(code: str, expected: type[TidemillError]):
+def test_a_refused_launch_started_nothing(code: str, expected: type[TidemillError]):
     assert type(answered(code, CallKind.LAUNCH)) is expected
 
 
-def test_an_address_that_is_none_is_said_with_where_it_comes_from():
+def test_an_invalid_endpoint_is_reported_with_its_environment_variable():
     error = failed(ValueError("Invalid endpoint: nonsense"), CallKind.READ)
     assert type(error) is NotAllowed
     assert "write the whole URL, https://…, in AWS_ENDPOINT_URL" in str(error)
 
 
-def test_a_launch_that_was_not_answered_is_asked_about_again_with_its_token():
+def test_a_launch_without_an_answer_is_repeated_with_its_token():
     assert type(answered("InternalError", CallKind.LAUNCH, status=500)) is OutcomeUnknown
     assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), CallKind.LAUNCH)) is OutcomeUnknown
 
 
-def test_what_is_gone_is_gone_and_reads_that_fail_are_read_again():
+def test_a_missing_object_is_gone_and_a_failed_read_is_retryable():
     assert type(answered("InvalidInstanceID.NotFound", CallKind.CHANGE)) is Gone
     assert type(answered("InvalidInstanceID.NotFound", CallKind.PURCHASE)) is Refused
     assert type(answered("InvalidParameterValue", CallKind.READ)) is Retryable
     assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), CallKind.READ)) is Retryable
 
 
-def test_ec2s_no_to_a_question_is_an_answer_and_its_own_trouble_is_not():
+def test_a_refused_question_is_an_answer_and_a_server_error_is_not():
     assert type(answered("UnsupportedOperation", CallKind.QUESTION)) is Refused
     assert type(answered("SomethingNew", CallKind.QUESTION)) is Refused
     assert type(answered("InternalError", CallKind.QUESTION, status=500)) is Retryable
@@ -187,7 +187,7 @@ def test_a_refusal_that_names_no_action_is_about_the_call_itself():
         ),
     ],
 )
-def test_what_nobody_can_call_aws_without_is_said(error: Exception, words: str):
+def test_missing_credentials_or_region_say_what_to_set(error: Exception, words: str):
     said = failed(error, CallKind.READ)
     assert isinstance(said, NotAllowed)
     assert words in str(said)
@@ -200,7 +200,7 @@ def test_an_endpoint_that_refuses_the_connection_is_not_a_wrong_region():
     assert type(failed(error, CallKind.READ)) is Retryable
 
 
-def test_credentials_that_are_not_accepted_say_what_to_do():
+def test_rejected_credentials_say_what_to_do():
     assert "log in again" in str(answered("ExpiredToken", CallKind.READ))
     assert "clock" in str(answered("RequestExpired", CallKind.READ))
     assert "sts get-caller-identity" in str(answered("AuthFailure", CallKind.READ))

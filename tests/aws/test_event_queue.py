@@ -43,7 +43,7 @@ def inbox(wired: Wired) -> Inbox:
     return Inbox(wired)
 
 
-def test_the_engine_is_woken_for_every_event_about_what_is_ours_and_the_message_is_gone(inbox: Inbox):
+def test_an_event_about_our_objects_wakes_the_engine_and_is_deleted(inbox: Inbox):
     inbox.send(*(json.dumps(message) for _, message in OURS))
     polled = [inbox.queue.poll(0), inbox.queue.poll(0)]
     assert sum(one.woke_for for one in polled) == len(OURS) == len(inbox.woken)
@@ -51,7 +51,7 @@ def test_the_engine_is_woken_for_every_event_about_what_is_ours_and_the_message_
     assert f"block-delivered {BLOCK}" in inbox.woken
 
 
-def test_what_is_not_ours_wakes_nobody_and_does_not_come_again(inbox: Inbox):
+def test_an_event_about_other_objects_is_deleted_without_waking_the_engine(inbox: Inbox):
     theirs = envelope("aws.ec2", "EC2 Instance State-change Notification", {"instance-id": "i-" + "f" * 17})
     other = envelope("my.app", "order placed", {"instance-id": INSTANCE})
     inbox.send(json.dumps(theirs), json.dumps(other), '{"Event":"autoscaling:TEST_NOTIFICATION"}')
@@ -59,7 +59,7 @@ def test_what_is_not_ours_wakes_nobody_and_does_not_come_again(inbox: Inbox):
     assert (inbox.woken, inbox.left()) == ([], 0)
 
 
-def test_a_warning_about_what_was_launched_since_the_last_look_wakes_once_a_minute(wired: Wired):
+def test_an_urgent_event_about_an_unknown_instance_wakes_the_engine_once_a_minute(wired: Wired):
     inbox, clock = Inbox(wired), [0.0]
     inbox.queue._now_s = lambda: clock[0]
     warned = json.dumps(
@@ -73,7 +73,7 @@ def test_a_warning_about_what_was_launched_since_the_last_look_wakes_once_a_minu
     assert inbox.left() == 0
 
 
-def test_poison_is_left_for_a_dead_letter_queue_logged_once_and_then_gone(
+def test_an_unreadable_message_is_logged_once_left_for_a_dead_letter_queue_and_then_deleted(
     inbox: Inbox, caplog: pytest.LogCaptureFixture
 ):
     inbox.send("not json", json.dumps(OURS[0][1]))
@@ -95,7 +95,7 @@ def test_a_message_that_cannot_be_deleted_comes_again_and_does_no_harm(inbox: In
     assert (len(inbox.woken), inbox.left()) == (2, 0)
 
 
-def test_a_thousand_mangled_messages_neither_stop_it_nor_wake_it_for_strangers(
+def test_a_thousand_mangled_messages_neither_stop_the_queue_nor_wake_the_engine(
     inbox: Inbox, caplog: pytest.LogCaptureFixture
 ):
     luck = Random("poison")

@@ -12,7 +12,7 @@ from tidemill.aws.event_queue import Event, EventKind, NotAnEvent, read_event
 
 
 @pytest.mark.parametrize(("kind", "message"), OURS, ids=[f"{kind}-{n}" for n, (kind, _) in enumerate(OURS)])
-def test_every_message_aws_documents_is_understood(kind: str, message: dict):
+def test_every_event_that_aws_documents_is_read(kind: str, message: dict):
     event = read_event(json.dumps(message))
     assert (event.kind, event.about) == (
         EventKind(kind),
@@ -29,11 +29,11 @@ def test_a_hook_is_the_same_in_an_envelope_bare_and_through_sns():
     }
 
 
-def test_what_a_group_sends_to_see_whether_it_may_is_a_test():
+def test_the_test_notification_of_a_group_is_recognised():
     assert read_event('{"Event":"autoscaling:TEST_NOTIFICATION"}').kind is EventKind.TEST
 
 
-def test_an_event_of_another_service_is_not_one_of_ours_whatever_it_calls_itself():
+def test_an_event_with_our_detail_type_from_another_service_is_other():
     forged = envelope("my.app", "Capacity Block Reservation Delivered", {"capacity-reservation-id": BLOCK})
     assert read_event(json.dumps(forged)) == Event(
         EventKind.OTHER, (), "Capacity Block Reservation Delivered"
@@ -43,7 +43,7 @@ def test_an_event_of_another_service_is_not_one_of_ours_whatever_it_calls_itself
 @pytest.mark.parametrize(
     "body", ["", "null", "[]", "3", "{}", "{" * 9, "[" * 100_000, '{"detail-type": "x"}', "x" * 1_100_001]
 )
-def test_what_is_no_event_is_said_to_be_none(body: str):
+def test_a_message_that_is_no_event_is_rejected(body: str):
     with pytest.raises(NotAnEvent):
         read_event(body)
 

@@ -146,7 +146,7 @@ def judge(number: int, name: str, answer: Any) -> None:
             assert one.start < one.end, number
 
 
-def test_a_purchase_whose_answer_is_mangled_is_never_taken_for_a_no():
+def test_a_purchase_with_a_mangled_answer_is_never_read_as_refused():
     for number in range(500):
         draw = Random(number)
         operation = draw.choice(["PurchaseCapacityBlock", "PurchaseCapacityBlockExtension"])
@@ -162,7 +162,7 @@ def test_a_purchase_whose_answer_is_mangled_is_never_taken_for_a_no():
 
 
 @pytest.mark.parametrize("token", ["the same", 7, {"a": 1}])
-def test_a_list_that_never_ends_is_not_read_for_ever(token: Any):
+def test_a_list_that_does_not_end_is_an_error(token: Any):
     table = answers()
     table["DescribeCapacityReservations"]["NextToken"] = token
     account = AwsAccount(MangledAws(table, by_tag), Clock(), catalog.load(), owner=OWNER)
@@ -170,7 +170,7 @@ def test_a_list_that_never_ends_is_not_read_for_ever(token: Any):
         account.reservations()
 
 
-def test_an_instance_of_ours_that_cannot_be_read_stops_the_look_and_a_strangers_does_not():
+def test_an_unreadable_instance_of_ours_fails_the_list_and_one_of_others_does_not():
     table = answers()
     _, theirs = table["DescribeInstances"]["Reservations"][0]["Instances"]
     (ours,) = table["DescribeInstances of ours"]["Reservations"][0]["Instances"]
@@ -219,7 +219,7 @@ def machine_answers() -> dict[str, Any]:
     }
 
 
-def test_a_thousand_mangled_answers_to_launches_launch_nothing_twice_and_end_nothing_that_is_not_ours():
+def test_mangled_answers_to_launches_launch_nothing_twice_and_terminate_only_ours():
     came: Counter[str] = Counter()
     for number in range(1000):
         draw = Random(number)

@@ -109,7 +109,7 @@ def refreshed(aws: Aws) -> None:
         applied(told)
 
 
-def test_healthy_answers_are_read_whole():
+def test_valid_answers_are_read_completely():
     told = Told(answers())
     found = inspection(survey_account(told, Clock(), load()), load())
     assert not found.not_read

@@ -101,7 +101,7 @@ def sane_node_group(one: NodeGroup) -> None:
     assert isinstance(one.shape.repair, bool)
 
 
-def test_the_healthy_answers_are_read_whole():
+def test_valid_answers_are_read_completely():
     compute = AwsCompute(MangledAws(answers(), of_eks), OWNER, "ml")
     ours, behind = compute.groups()
     assert (ours.launch_error, ours.members[0].waits_since) == (
@@ -140,7 +140,7 @@ def test_a_hundred_mangled_answers_crash_nothing_and_change_nothing(
         assert all(times == 1 for times in said.values()), (number, said)
 
 
-def test_a_member_is_not_ended_on_a_mangled_answer():
+def test_a_mangled_answer_terminates_no_member():
     """Where its group, its owner or its state cannot be told, nothing is ended."""
     ended = 0
     for number in range(300):

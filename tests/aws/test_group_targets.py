@@ -25,7 +25,7 @@ def mixed(*overrides: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_templates_are_those_of_the_group_of_its_policy_and_of_each_override():
+def test_the_templates_of_a_group_include_its_policy_and_overrides():
     assert templates_of({"LaunchTemplate": {"LaunchTemplateId": "lt-1"}}) == (("lt-1", "$Default"),)
     second = {"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-2", "Version": "$Latest"}}
     assert templates_of(mixed(second, second, {"InstanceType": "p4d.24xlarge"})) == (
@@ -35,7 +35,7 @@ def test_templates_are_those_of_the_group_of_its_policy_and_of_each_override():
     assert templates_of({"LaunchConfigurationName": "old"}) == ()
 
 
-def test_a_template_on_a_block_aims_at_it_and_nowhere_else():
+def test_a_template_on_a_block_targets_only_the_block():
     found = group_target({}, [BLOCK])
     assert (found.reservations, found.markets, found.fallback) == (("cr-1",), ("capacity-block",), "")
     assert group_target({}, [PLAIN]).reservations == ()
@@ -45,7 +45,7 @@ def test_a_template_on_a_block_aims_at_it_and_nowhere_else():
     ("templates", "why"),
     [([BLOCK, PLAIN], "launch templates without the block"), ([BLOCK], "between on-demand and spot")],
 )
-def test_mixed_instances_may_launch_beside_the_block(templates: list[dict[str, Any]], why: str):
+def test_a_group_with_mixed_instances_may_launch_outside_the_block(templates: list[dict[str, Any]], why: str):
     found = group_target(mixed({"InstanceType": "p4d.24xlarge"}), templates)
     assert why in found.fallback
     assert found.instance_types == ("p5.48xlarge", "p4d.24xlarge")

@@ -48,7 +48,7 @@ def through_groups(wired: Wired, compute: AwsCompute) -> ProvisionedCloud:
     return ProvisionedCloud(wired.direct, compute, spec, MemoryLedger(wired, OWNER), wired)
 
 
-def test_a_look_at_two_thousand_instances_in_groups_takes_at_most_a_dozen_calls(
+def test_reading_two_thousand_instances_in_groups_takes_at_most_a_dozen_calls(
     wired: Wired, compute: AwsCompute
 ):
     ours = {"tags": tags(), "propagated": tags(provisioner="asg"), "maximum": 64, "desired": 62}
@@ -69,9 +69,7 @@ def test_a_look_at_two_thousand_instances_in_groups_takes_at_most_a_dozen_calls(
     assert wired.aws.rate_limits.calls.total() - before <= 12, wired.aws.rate_limits.calls
 
 
-def test_ending_a_full_group_takes_two_calls_a_member_and_letting_them_go_one(
-    wired: Wired, compute: AwsCompute
-):
+def test_ending_a_member_takes_two_calls_and_releasing_it_one(wired: Wired, compute: AwsCompute):
     make(wired, compute, wired.account.block(count=20), 20)
     wired.let_pass(5 * MINUTE)
     cloud = through_groups(wired, compute)
@@ -88,7 +86,7 @@ def test_ending_a_full_group_takes_two_calls_a_member_and_letting_them_go_one(
     assert not any(one.wait for one in group.members.values())
 
 
-def test_a_member_is_ended_in_one_try(wired: Wired, compute: AwsCompute):
+def test_ending_a_member_is_tried_once(wired: Wired, compute: AwsCompute):
     """The answer is lost: a second try by the SDK could lower the size twice, and the group would choose."""
     make(wired, compute, wired.account.block(count=4), 4)
     wired.let_pass(2 * MINUTE)
@@ -120,19 +118,19 @@ def group_record(**given: Any) -> dict[str, Any]:
      {"Instances": [{"InstanceId": "x-1", "LifecycleState": "InService"}]}, {"Tags": "none"},
      {"Instances": [{"InstanceId": "i-1"}]}, {"LaunchTemplate": {"Version": "1"}}, {"MinSize": True}],
 )  # fmt: skip
-def test_a_group_that_cannot_be_read_whole_is_not_read(wrong: dict[str, Any]):
+def test_a_group_with_an_invalid_field_is_unreadable(wrong: dict[str, Any]):
     assert read_group(group_record(), (), None, ()).desired == 1
     with pytest.raises(ValueError, match="expected"):
         read_group(group_record(**wrong), (), None, ())
 
 
-def test_a_group_that_is_not_pinned_shows_as_such():
+def test_a_group_without_a_fixed_template_version_has_version_0():
     latest = {"LaunchTemplateId": "lt-1", "LaunchTemplateName": "lt", "Version": "$Latest"}
     assert read_group(group_record(LaunchTemplate=latest), (), None, ()).shape.template.version == 0
     assert read_group(group_record(LaunchTemplate=None), (), None, ()).shape.template.id == ""
 
 
-def test_schedules_and_hooks_are_read_strictly():
+def test_schedules_and_hooks_with_invalid_fields_are_unreadable():
     with pytest.raises(ValueError, match="StartTime"):
         read_schedule({"AutoScalingGroupName": "g", "ScheduledActionName": "up", "StartTime": "soon"})
     with pytest.raises(ValueError, match="DefaultResult"):
@@ -148,7 +146,7 @@ def test_schedules_and_hooks_are_read_strictly():
     [{"capacityType": "LEASED"}, {"scalingConfig": {}}, {"launchTemplate": None}, {"status": 7},
      {"taints": [{"key": "a", "effect": "NEVER"}]}],
 )  # fmt: skip
-def test_a_node_group_that_cannot_be_read_whole_is_not_read(wrong: dict[str, Any]):
+def test_a_node_group_with_an_invalid_field_is_unreadable(wrong: dict[str, Any]):
     record = {
         "nodegroupName": "n", "capacityType": "CAPACITY_BLOCK", "status": "ACTIVE",
         "scalingConfig": {"minSize": 0, "maxSize": 2, "desiredSize": 1},
@@ -159,7 +157,7 @@ def test_a_node_group_that_cannot_be_read_whole_is_not_read(wrong: dict[str, Any
         read_node_group(record | wrong)
 
 
-def test_what_cannot_be_read_is_left_out_and_said_once(
+def test_an_unreadable_group_is_left_out_and_logged_once(
     wired: Wired, compute: AwsCompute, caplog: pytest.LogCaptureFixture
 ):
     make(wired, compute, wired.account.block(), 1)
@@ -168,12 +166,12 @@ def test_what_cannot_be_read_is_left_out_and_said_once(
     assert caplog.text.count("cannot be read") == 1
 
 
-def test_a_role_s_name_becomes_its_arn(wired: Wired, compute: AwsCompute):
+def test_the_name_of_a_role_becomes_its_arn(wired: Wired, compute: AwsCompute):
     compute.let_nodes_join("node")
     assert wired.account.cloud.node_groups.access_entries == {ROLE: "EC2_LINUX"}
 
 
-def test_without_a_cluster_eks_is_not_asked(wired: Wired):
+def test_without_a_cluster_eks_is_not_called(wired: Wired):
     alone = AwsCompute(wired.aws, OWNER)
     assert alone.node_groups() == ()
     alone.groups()
@@ -184,7 +182,7 @@ def test_without_a_cluster_eks_is_not_asked(wired: Wired):
 
 
 @pytest.mark.parametrize("action", ["DescribeScalingActivities", "DescribeLifecycleHooks"])
-def test_a_group_about_which_a_question_fails_is_not_taken_for_gone(
+def test_a_group_whose_details_cannot_be_read_does_not_count_as_gone(
     wired: Wired, compute: AwsCompute, action: str
 ):
     """Else its members would be ended behind its back, and it would launch others for them."""
@@ -204,7 +202,7 @@ def test_a_group_about_which_a_question_fails_is_not_taken_for_gone(
     assert len(group.staying()) == 2
 
 
-def test_an_instance_whose_group_is_not_shown_is_asked_about_again(
+def test_an_instance_whose_group_is_not_listed_is_retryable(
     wired: Wired, compute: AwsCompute, monkeypatch: pytest.MonkeyPatch
 ):
     make(wired, compute, wired.account.block(), 1)
@@ -216,7 +214,7 @@ def test_an_instance_whose_group_is_not_shown_is_asked_about_again(
         fresh.terminate_in_group(member.instance_id)
 
 
-def test_history_is_read_back_to_every_member_that_waits(wired: Wired, compute: AwsCompute):
+def test_the_activities_are_read_back_to_every_waiting_member(wired: Wired, compute: AwsCompute):
     make(wired, compute, wired.account.block(count=2), 2)
     wired.let_pass(2 * MINUTE)
     goes, began = compute.groups()[0].members[0].instance_id, wired.now()

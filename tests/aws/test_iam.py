@@ -51,7 +51,7 @@ def test_the_table_has_exactly_the_operations_that_the_adapter_calls():
 
 
 @pytest.mark.requirement("PE-23")
-def test_what_a_day_of_the_adapter_calls_is_in_the_table(wired: Wired):
+def test_every_call_of_the_adapter_is_in_the_table(wired: Wired):
     block = wired.account.block(count=2)
     for source in (block.source, ON_DEMAND, SPOT):
         intent = wired.account.intent(source)
@@ -88,13 +88,13 @@ def test_only_the_purchaser_can_spend():
 @pytest.mark.parametrize(
     "action", ["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate", "ec2:CreateLaunchTemplateVersion"]
 )
-def test_what_is_changed_or_ended_must_carry_our_owner_tag(action: str):
+def test_what_is_changed_or_terminated_must_carry_our_owner_tag(action: str):
     (condition,) = conditions(Role.PROVISIONER, action)
     assert condition["StringEquals"]["aws:ResourceTag/deployment"] == "mill"
 
 
 @pytest.mark.requirement("PE-23")
-def test_what_is_launched_must_carry_it_too_and_comes_from_our_templates():
+def test_launches_must_carry_the_owner_tag_and_use_our_templates():
     by_resource = {
         resource.rpartition(":")[2]: one.get("Condition", {}).get("StringEquals", {})
         for one in statements(Role.PROVISIONER)
@@ -107,7 +107,7 @@ def test_what_is_launched_must_carry_it_too_and_comes_from_our_templates():
 
 
 @pytest.mark.requirement("PE-23")
-def test_tags_are_written_only_while_something_is_made():
+def test_tags_are_written_only_when_something_is_created():
     (condition,) = conditions(Role.PROVISIONER, "ec2:CreateTags")
     assert condition["StringEquals"]["ec2:CreateAction"] == ["CreateLaunchTemplate", "RunInstances"]
     at_purchase, at_adoption = conditions(Role.PURCHASER, "ec2:CreateTags")
@@ -210,7 +210,7 @@ def test_iam_takes_the_policies_as_they_are_written(wired: Wired):
 
 
 @pytest.mark.requirement("PE-23")
-def test_only_nodes_of_our_pools_may_be_ended_and_only_their_role_may_join():
+def test_only_nodes_of_our_pools_may_be_terminated_and_only_their_role_may_join():
     (ends,) = conditions(Role.PROVISIONER, "ec2:TerminateInstances")
     assert ends["Null"] == {"aws:ResourceTag/tidemill.dev/pool": "false"}
     (joins,) = conditions(Role.PROVISIONER, "eks:CreateAccessEntry")
@@ -220,13 +220,13 @@ def test_only_nodes_of_our_pools_may_be_ended_and_only_their_role_may_join():
     assert all(one.endswith(":mill-*") for one in reads["Resource"])
 
 
-def test_a_node_group_that_is_made_with_tags_may_be_tagged():
+def test_a_node_group_may_be_created_with_tags():
     """It carries none yet: a condition on those would forbid to make one at all."""
     found = conditions(Role.PROVISIONER, "eks:TagResource")
     assert any("aws:RequestTag/deployment" in one["StringEquals"] for one in found)
 
 
-def test_an_instance_profile_is_no_role_to_be_passed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_instance_profile_is_not_passed_as_a_role(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     document = tmp_path / "platform.yaml"
     document.write_text(
         "kind: Platform\nmetadata: {name: mill}\nspec:\n  region: us-east-1\n  deployment: mill\n"

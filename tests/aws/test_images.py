@@ -66,7 +66,7 @@ def test_a_node_boots_the_image_its_alias_names(wired: Wired):
 
 
 @pytest.mark.requirement("PE-1")
-def test_an_alias_that_aws_does_not_publish_is_said_and_launches_nothing(wired: Wired):
+def test_an_alias_that_aws_does_not_publish_is_reported_and_launches_nothing(wired: Wired):
     never = node_class(amiSelectorTerms=[{"alias": "al2023@v19990101"}])
     wired.fault("error", action="GetParameter", code="ParameterNotFound", message="no", status=400, times=9)
     with pytest.raises(SpecError, match="AWS publishes no image 'al2023@v19990101'"):
@@ -80,7 +80,7 @@ def test_an_alias_that_aws_does_not_publish_is_said_and_launches_nothing(wired: 
 
 
 @pytest.mark.requirement("PE-1")
-def test_an_existing_template_is_built_upon(wired: Wired):
+def test_an_existing_template_is_merged_into_ours(wired: Wired):
     theirs = boto3.client("ec2").create_launch_template(
         LaunchTemplateName="people",
         LaunchTemplateData={"KeyName": "ops", "Monitoring": {"Enabled": True}},
@@ -102,7 +102,7 @@ def test_an_existing_template_is_built_upon(wired: Wired):
     assert data["InstanceType"] == P5
 
 
-def test_a_template_that_is_not_there_is_the_users_mistake(wired: Wired):
+def test_a_missing_existing_template_is_a_spec_error(wired: Wired):
     reference = node_class(launchTemplate={"id": "lt-0123456789abcdef0"}).spec.launch_template
     assert reference is not None
     with pytest.raises(SpecError, match="lt-0123456789abcdef0 has no version"):

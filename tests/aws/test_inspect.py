@@ -101,7 +101,7 @@ def test_every_call_it_makes_reads_and_the_observer_may_make_it(
         ("CreateTags", CallKind.READ),
     ],
 )  # fmt: skip
-def test_its_session_refuses_whatever_does_not_read(operation: str, kind: CallKind):
+def test_the_survey_session_refuses_every_call_that_is_not_a_read(operation: str, kind: CallKind):
     with pytest.raises(Refused, match="only reads"):
         ReadOnlyAws("us-east-1").call("ec2", operation, kind)
 
@@ -125,7 +125,7 @@ def test_blocks_come_with_their_deadlines_without_any_document(there: Troubled, 
 
 
 @pytest.mark.requirement("PE-22")
-def test_what_would_end_when_is_told_in_order_and_whose_it_is(there: Troubled, capsys):
+def test_endings_are_listed_in_order_with_their_owners(there: Troubled, capsys):
     end = there.end(there.ours)
     told = [(one["at"], one["whose"], len(one["instances"])) for one in inspected(capsys)["endings"]]
     assert told == [
@@ -139,7 +139,7 @@ def test_what_would_end_when_is_told_in_order_and_whose_it_is(there: Troubled, c
 
 @pytest.mark.requirement("PE-22")
 @pytest.mark.requirement("MG-2")
-def test_groups_come_with_what_is_scheduled_and_whether_it_is_in_time(there: Troubled, capsys):
+def test_groups_are_listed_with_their_schedules_and_whether_they_are_in_time(there: Troubled, capsys):
     found = inspected(capsys)
     forever, g, managed = sorted(found["groups"], key=lambda one: (one["kind"], one["name"]))
     assert (forever["name"], forever["in_time"], forever["hook_s"]) == ("forever", False, None)
@@ -155,7 +155,7 @@ def test_groups_come_with_what_is_scheduled_and_whether_it_is_in_time(there: Tro
 
 @pytest.mark.requirement("PE-22")
 @pytest.mark.requirement("TR-10")
-def test_the_traps_of_the_account_are_found_each_with_what_to_do(there: Troubled, capsys):
+def test_each_trap_of_the_account_is_found_with_its_remedy(there: Troubled, capsys):
     traps = inspected(capsys)["traps"]
     assert [(one["code"], one["about"]) for one in traps] == [
         ("outlives-block", "forever"),
@@ -170,7 +170,7 @@ def test_the_traps_of_the_account_are_found_each_with_what_to_do(there: Troubled
     assert all(one["fix"] for one in traps)
 
 
-def test_the_terminal_shows_all_of_it_and_says_what_it_did_not_look_at(there: Troubled, capsys):
+def test_the_terminal_shows_everything_and_what_was_not_read(there: Troubled, capsys):
     assert main(["inspect", "--region", "us-east-1"]) == 0
     told = capsys.readouterr()
     for word in (
@@ -194,7 +194,7 @@ def test_the_terminal_shows_all_of_it_and_says_what_it_did_not_look_at(there: Tr
 
 @pytest.mark.requirement("PE-22")
 @pytest.mark.requirement("CB-17")
-def test_with_documents_it_says_what_tidemill_would_own_and_could_take_in(
+def test_with_documents_it_lists_what_is_ours_and_what_could_be_adopted(
     there: Troubled, capsys, tmp_path: Path
 ):
     office = Purchaser(tmp_path)
@@ -212,14 +212,14 @@ def test_with_documents_it_says_what_tidemill_would_own_and_could_take_in(
     assert {one["id"]: one["held"] for one in found["blocks"]}[there.ours.id] == "ours"
 
 
-def test_traps_in_the_documents_are_told_too(there: Troubled, capsys, tmp_path: Path):
+def test_traps_in_the_documents_are_listed_too(there: Troubled, capsys, tmp_path: Path):
     office = Purchaser(tmp_path)
     office.write(pool("train", P5, limits={}))
     problems = inspected(capsys, "-f", str(office.documents))["problems"]
     assert any(one["code"] == "TR-9" and one["line"] for one in problems), problems
 
 
-def test_documents_of_another_region_or_account_are_a_mistake(there: Troubled, capsys, tmp_path: Path):
+def test_documents_of_another_region_or_account_are_an_error(there: Troubled, capsys, tmp_path: Path):
     office = Purchaser(tmp_path)
     office.write()
     assert main(["inspect", str(office.documents), "--region", "eu-west-1"]) == 2
@@ -264,9 +264,7 @@ def test_a_missing_permission_is_one_line_and_the_rest_is_there(
         assert not {"no-terminate-hook", "hook-too-long"} & judged
 
 
-def test_what_takes_a_call_for_each_group_is_asked_for_once_where_it_is_denied(
-    there: Troubled, asked: list[tuple[str, str]], capsys
-):
+def test_a_denied_call_per_group_is_made_once(there: Troubled, asked: list[tuple[str, str]], capsys):
     deny(there, "DescribeLifecycleHooks")
     inspected(capsys)
     assert asked.count(("autoscaling", "DescribeLifecycleHooks")) == 1
@@ -281,7 +279,7 @@ def test_where_blocks_may_not_be_read_the_rest_is_shown_and_the_exit_code_is_3(t
     assert found["traps"] == [] or "block-is-gone" not in {one["code"] for one in found["traps"]}
 
 
-def test_where_blocks_may_not_be_read_nobody_is_told_that_there_is_no_trap(there: Troubled, capsys):
+def test_without_permission_for_blocks_it_does_not_claim_that_there_are_no_traps(there: Troubled, capsys):
     for one in ("DescribeCapacityReservations", "DescribeAutoScalingGroups"):
         deny(there, one)
     assert main(["inspect", "--aws"]) == 3
@@ -290,7 +288,7 @@ def test_where_blocks_may_not_be_read_nobody_is_told_that_there_is_no_trap(there
     assert "Blocks could not be read, so traps were not checked." in told
 
 
-def test_where_aws_lets_nothing_be_read_it_is_one_sentence_and_exit_code_3(there: Troubled, capsys):
+def test_without_any_permission_it_is_one_sentence_and_exit_code_3(there: Troubled, capsys):
     deny(there, "GetCallerIdentity", code="InvalidClientTokenId")
     assert main(["inspect", "--aws"]) == 3
     told = capsys.readouterr()
@@ -306,7 +304,7 @@ def test_blocks_that_aws_fails_to_list_are_a_failure_and_not_an_empty_account(th
 # --- which account ------------------------------------------------------------------------------------
 
 
-def test_which_account_is_said_by_the_user_and_never_guessed(there: Troubled, capsys, tmp_path: Path):
+def test_the_account_is_named_by_the_user_and_never_guessed(there: Troubled, capsys, tmp_path: Path):
     assert main(["inspect"]) == 2
     assert "no AWS account; add --aws" in capsys.readouterr().err
     assert main(["inspect", "--aws", "--sim", str(tmp_path / "a.json")]) == 2

@@ -61,7 +61,7 @@ def test_a_bucket_fills_up_again_and_no_further():
     assert wall.slept_s
 
 
-def test_who_would_wait_too_long_is_turned_away_and_is_not_counted():
+def test_a_call_that_would_wait_too_long_is_throttled_and_not_counted():
     wall = Wall()
     waits: list[float] = []
     made = RateLimits(now_s=lambda: wall.now_s, sleep=waits.append)  # time stands still: the queue only grows
@@ -86,7 +86,7 @@ def test_threads_share_one_bucket():
     assert len(waits) == 60 - rate_limit_of("DescribeInstances").burst
 
 
-def test_an_engine_that_has_no_patience_is_turned_away_at_once_and_others_are_not():
+def test_a_caller_without_patience_is_throttled_at_once_and_others_are_not():
     wall = Wall()
     made = RateLimits(now_s=lambda: wall.now_s, sleep=wall.sleep, patience_s=0)
     for _ in range(rate_limit_of("DescribeCapacityBlockOfferings").burst):

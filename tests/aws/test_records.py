@@ -43,7 +43,7 @@ def read(**given: Any) -> Reservation:
 # --- reservations -------------------------------------------------------------------------------------
 
 
-def test_an_active_block_is_read_whole():
+def test_an_active_block_is_read_completely():
     block = read()
     assert (block.id, block.kind, block.state) == (CR, SourceKind.BLOCK, ReservationState.ACTIVE)
     assert (block.count, block.available, block.fee_usd) == (2, 1, 6656)
@@ -52,13 +52,13 @@ def test_an_active_block_is_read_whole():
 
 
 @pytest.mark.requirement("CB-5")
-def test_before_its_start_a_block_shows_the_count_to_come_and_has_none_free():
+def test_a_scheduled_block_has_its_future_count_and_none_available():
     tags = tag_list(owner=OWNER, to_come="16")
     block = read(State="scheduled", TotalInstanceCount=0, AvailableInstanceCount=0, Tags=tags)
     assert (block.count, block.available) == (16, 0)
 
 
-def test_a_short_delivery_is_what_is_there_and_not_what_was_asked_for():
+def test_a_short_delivery_has_the_delivered_count():
     assert read(TotalInstanceCount=14, AvailableInstanceCount=14, Tags=tag_list(to_come="16")).count == 14
 
 
@@ -69,7 +69,7 @@ def test_every_state_of_a_block_is_known(state: str):
 
 
 @pytest.mark.parametrize("state", ["blocked", "", 7, {}, "ACTIVE"])
-def test_a_state_nobody_knows_counts_as_bought_and_takes_no_launch(state: Any):
+def test_a_block_in_an_unknown_state_counts_as_bought_and_takes_no_launch(state: Any):
     said: list[str] = []
     block = read_reservation(reservation_record(State=state), CATALOG, said.append)
     assert block.state is ReservationState.PAYMENT_PENDING
@@ -86,7 +86,7 @@ def test_a_state_nobody_knows_counts_as_bought_and_takes_no_launch(state: Any):
         ("cancelling", "cancelled"),
     ],
 )
-def test_states_of_on_demand_reservations_have_their_nearest_word(state: str, is_read_as: str):
+def test_states_of_on_demand_reservations_are_mapped(state: str, is_read_as: str):
     assert read(ReservationType="default", State=state).state.value == is_read_as
 
 
@@ -95,13 +95,13 @@ def test_an_on_demand_reservation_may_have_no_end():
     assert (odcr.kind, odcr.end) == (SourceKind.ODCR, None)
 
 
-def test_what_cannot_be_launched_into_has_none_free():
+def test_a_reservation_that_takes_no_launch_has_none_available():
     assert read(InstancePlatform="Windows").available == 0
     assert read(LaunchStatus="unlaunchable").available == 0
 
 
 @pytest.mark.requirement("CB-15")
-def test_an_ultraserver_block_is_told_by_its_type():
+def test_an_ultraserver_block_is_recognised_by_its_type():
     assert read(InstanceType=GB200).ultraserver
     assert not read().ultraserver
 
@@ -125,18 +125,18 @@ def test_an_ultraserver_block_is_told_by_its_type():
         {"Tags": [3]},
     ],
 )
-def test_a_record_that_is_not_whole_is_not_read(wrong: dict[str, Any]):
+def test_an_incomplete_reservation_is_unreadable(wrong: dict[str, Any]):
     with pytest.raises(Unreadable):
         read(**wrong)
 
 
 @pytest.mark.parametrize("written", ["-5", "1e9", "6656.0", "٣", "9" * 30, ""])
-def test_a_fee_that_somebody_wrote_into_the_tag_is_a_whole_number_or_nothing(written: str):
+def test_an_invalid_fee_tag_counts_as_0(written: str):
     assert read(Tags=tag_list(fee=written)).fee_usd == 0
 
 
 @pytest.mark.requirement("CB-7")
-def test_an_extension_that_waits_for_its_payment_moves_no_end_and_a_paid_one_adds_its_fee():
+def test_a_pending_extension_moves_no_end_and_a_paid_one_adds_its_fee():
     block, paid = read(), read_extension(extension_record())
     waits = read_extension(extension_record(CapacityBlockExtensionStatus="payment-pending"))
     (one,) = with_extensions([block], [waits])
@@ -147,7 +147,7 @@ def test_an_extension_that_waits_for_its_payment_moves_no_end_and_a_paid_one_add
     assert three is block
 
 
-def test_ended_ones_are_told_for_a_day():
+def test_ended_reservations_are_listed_for_a_day():
     ended = read(State="expired")
     assert ended.end is not None
     assert recently_listed([ended], ended.end + timedelta(hours=23)) == (ended,)
@@ -158,7 +158,7 @@ def test_ended_ones_are_told_for_a_day():
 # --- instances ----------------------------------------------------------------------------------------
 
 
-def test_an_instance_is_read_whole():
+def test_an_instance_is_read_completely():
     one = read_instance(instance_record())
     assert (one.id, one.instance_type, one.zone, one.state) == (INSTANCE, P5, ZONES[0], InstanceState.RUNNING)
     assert one.source == Source(SourceKind.BLOCK, CR)
@@ -176,7 +176,7 @@ def test_an_instance_is_read_whole():
         {"deployment": OWNER, "tidemill.dev/pool": "", "tidemill.dev/provisioner": "native"},
     ],
 )
-def test_the_word_deployment_alone_makes_no_instance_ours(own: dict[str, str]):
+def test_the_deployment_tag_alone_does_not_make_an_instance_ours(own: dict[str, str]):
     """Companies tag all sorts of things with it; what we end carries what only a provisioner of ours writes."""
     record = instance_record(Tags=tag_list(**own))
     assert read_instance(record).owner == ""
@@ -194,7 +194,7 @@ def test_the_word_deployment_alone_makes_no_instance_ours(own: dict[str, str]):
         ("scheduled", None, Source(SourceKind.ON_DEMAND)),
     ],
 )
-def test_where_its_capacity_comes_from(lifecycle: str | None, reserved: str | None, source: Source):
+def test_the_source_of_an_instance_is_read(lifecycle: str | None, reserved: str | None, source: Source):
     assert (
         read_instance(instance_record(InstanceLifecycle=lifecycle, CapacityReservationId=reserved)).source
         == source
@@ -202,7 +202,7 @@ def test_where_its_capacity_comes_from(lifecycle: str | None, reserved: str | No
 
 
 @pytest.mark.parametrize("state", ["stopping", "stopped", "shutting-down"])
-def test_a_stopped_instance_is_no_node_any_more(state: str):
+def test_a_stopped_instance_counts_as_shutting_down(state: str):
     assert read_instance(instance_record(State={"Name": state})).state is InstanceState.SHUTTING_DOWN
 
 
@@ -218,13 +218,13 @@ def test_a_stopped_instance_is_no_node_any_more(state: str):
         {"InstanceId": "../../etc"},
     ],
 )
-def test_an_instance_that_is_not_whole_is_not_read(wrong: dict[str, Any]):
+def test_an_incomplete_instance_is_unreadable(wrong: dict[str, Any]):
     with pytest.raises(Unreadable):
         read_instance(instance_record(**wrong))
 
 
 @pytest.mark.requirement("PE-17")
-def test_the_earliest_announced_end_counts_and_what_is_over_or_only_a_reboot_does_not():
+def test_the_earliest_announced_end_counts_and_reboots_and_completed_events_do_not():
     sooner = START + timedelta(hours=3)
     found = event_ending(
         status_record(event(), event("instance-stop", NotBefore=sooner), event("system-reboot"))
@@ -238,7 +238,7 @@ def test_the_earliest_announced_end_counts_and_what_is_over_or_only_a_reboot_doe
 
 
 @pytest.mark.requirement("PE-17")
-def test_a_spot_request_that_is_marked_ends_two_minutes_later():
+def test_a_marked_spot_request_ends_two_minutes_later():
     found = spot_ending(spot_record())
     assert found is not None
     assert found.at == spot_record()["Status"]["UpdateTime"] + timedelta(minutes=2)
@@ -268,12 +268,12 @@ def test_a_fee_is_never_taken_for_less_than_it_is(written: str, usd: int):
         {"CapacityBlockOfferingId": "cbe-1"},
     ],
 )
-def test_an_offer_that_is_not_understood_is_not_offered(wrong: dict[str, Any]):
+def test_an_unreadable_offer_is_left_out(wrong: dict[str, Any]):
     with pytest.raises(Unreadable):
         read_offer(offer_record(**wrong))
 
 
-def test_an_extension_whose_status_nobody_knows_is_neither_paid_nor_unpaid():
+def test_an_extension_with_an_unknown_status_is_unreadable():
     assert read_extension(extension_record()).state is ExtensionState.PAYMENT_SUCCEEDED
     with pytest.raises(Unreadable):
         read_extension(extension_record(CapacityBlockExtensionStatus="payment-postponed"))
@@ -293,7 +293,7 @@ def query(**given: Any) -> OfferQuery:
 
 
 @pytest.mark.requirement("CB-15")
-def test_ultraservers_are_asked_for_by_the_ultraserver():
+def test_ultraservers_are_searched_by_ultraserver_type():
     given = search_parameters(query(instance_type=GB200, count=36), CATALOG)
     assert (given["UltraserverType"], given["UltraserverCount"]) == ("u-p6e-gb200x72", 2)
     assert "InstanceType" not in given
@@ -307,7 +307,7 @@ def test_ultraservers_are_asked_for_by_the_ultraserver():
 
 
 @pytest.mark.requirement("CB-2")
-def test_what_ec2_does_not_sell_is_not_asked_for():
+def test_a_search_for_what_ec2_does_not_sell_is_a_spec_error():
     with pytest.raises(SpecError, match="175d and 182d"):
         search_parameters(query(duration=timedelta(days=180)), CATALOG)
     with pytest.raises(SpecError, match="1 to 64"):
@@ -317,7 +317,7 @@ def test_what_ec2_does_not_sell_is_not_asked_for():
 # --- what cannot be read ------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_understood_is_left_out_and_said_once(caplog: pytest.LogCaptureFixture):
+def test_an_unreadable_record_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture):
     reader = Reader()
     records = [offer_record(), offer_record(UpfrontFee="lots"), "junk", offer_record(UpfrontFee="lots")]
     with caplog.at_level(logging.WARNING):

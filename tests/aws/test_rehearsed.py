@@ -30,7 +30,7 @@ def same(rehearsal: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int
 
 
 @pytest.mark.requirement("CB-4")
-def test_lost_answers_throttling_crashes_and_dying_nodes_leave_neither_orphans_nor_doubles(
+def test_lost_answers_throttling_crashes_and_failing_nodes_leave_no_orphans_and_no_doubles(
     monkeypatch: pytest.MonkeyPatch,
 ):
     troubled = scenario_with(

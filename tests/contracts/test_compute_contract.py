@@ -134,7 +134,7 @@ def test_a_template_is_found_by_its_content_and_changed_by_a_version(backend: Ba
         backend.compute.delete_template(first.name)
 
 
-def test_an_order_launches_from_its_template_and_repeated_gives_the_same(backend: Backend):
+def test_a_launch_request_uses_its_template_and_repeated_gives_the_same_instances(backend: Backend):
     block = backend.account.block(count=3)
     order = LaunchRequest(
         "ti-1",
@@ -164,7 +164,7 @@ def test_an_order_launches_from_its_template_and_repeated_gives_the_same(backend
 
 @pytest.mark.requirement("SM-2")
 @pytest.mark.requirement("SM-3")
-def test_a_group_is_made_empty_and_reads_back_as_it_was_put(backend: Backend):
+def test_a_group_is_created_empty_and_reads_back_as_it_was_put(backend: Backend):
     wanted = shape(backend, backend.account.block())
     backend.compute.put_group(wanted)
     found = group(backend)
@@ -175,7 +175,7 @@ def test_a_group_is_made_empty_and_reads_back_as_it_was_put(backend: Backend):
 
 
 @pytest.mark.requirement("SM-5")
-def test_a_size_brings_tagged_members_and_changing_the_shape_leaves_it_alone(backend: Backend):
+def test_a_size_brings_tagged_members_and_a_changed_shape_keeps_the_size(backend: Backend):
     block = backend.account.block(count=3)
     wanted = shape(backend, block)
     backend.compute.put_group(wanted)
@@ -190,7 +190,7 @@ def test_a_size_brings_tagged_members_and_changing_the_shape_leaves_it_alone(bac
     assert (found.shape, found.desired, len(found.members)) == (newer, 2, 2)
 
 
-def test_a_group_that_is_made_smaller_ends_whom_its_policy_names(backend: Backend):
+def test_a_group_that_shrinks_ends_instances_by_its_policy(backend: Backend):
     wanted = replace(shape(backend, backend.account.block(count=2)), policies=("NewestInstance",), hook=None)
     backend.compute.put_group(wanted)
     backend.compute.resize(wanted.name, 1)
@@ -230,7 +230,7 @@ def test_a_group_that_cannot_launch_says_why(backend: Backend):
     assert "is scheduled, not active" in (group(backend).launch_error or "")
 
 
-def test_a_size_beyond_the_largest_is_refused_and_a_group_that_is_not_there_is_gone(backend: Backend):
+def test_a_size_above_the_maximum_is_refused_and_a_missing_group_is_gone(backend: Backend):
     backend.compute.put_group(shape(backend, backend.account.block()))
     with pytest.raises(Refused):
         backend.compute.resize("mill-train-a", 5)
@@ -316,7 +316,7 @@ def test_groups_of_others_are_neither_listed_nor_changed(backend: Backend):
 
 @pytest.mark.requirement("MG-1")
 @pytest.mark.requirement("MG-2")
-def test_a_node_group_is_made_empty_with_eks_s_own_action_behind_it(backend: Backend):
+def test_a_node_group_is_created_empty_with_the_action_of_eks(backend: Backend):
     block = backend.account.block()
     assert block.end is not None
     wanted = node_shape(backend, block)
@@ -384,7 +384,7 @@ def test_a_node_group_is_changed_where_eks_allows_it(backend: Backend):
 
 
 @pytest.mark.requirement("MG-4")
-def test_a_new_template_is_refused_while_nodes_of_a_block_are_there(backend: Backend):
+def test_a_new_template_is_refused_while_the_block_has_nodes(backend: Backend):
     block = backend.account.block()
     wanted = node_shape(backend, block)
     backend.compute.put_node_group(wanted)
@@ -395,7 +395,7 @@ def test_a_new_template_is_refused_while_nodes_of_a_block_are_there(backend: Bac
         backend.compute.put_node_group(replace(wanted, template=put(backend, block, KeyName="b")))
 
 
-def test_a_node_group_goes_with_its_nodes(backend: Backend):
+def test_deleting_a_node_group_ends_its_nodes(backend: Backend):
     backend.compute.put_node_group(node_shape(backend, backend.account.block()))
     backend.let_pass("5m")
     backend.compute.resize_node_group("mill-train-a", 1)

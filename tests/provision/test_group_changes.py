@@ -151,7 +151,7 @@ def test_a_schedule_of_ours_that_is_no_longer_wanted_is_dropped():
 # --- node groups --------------------------------------------------------------------------------------
 
 
-def test_a_node_group_is_made_and_then_left_alone_with_eks_s_action():
+def test_a_node_group_is_created_and_its_eks_action_is_left_alone():
     (put,) = found(MANAGED).now
     assert isinstance(put, PutGroup)
     assert put.about == f"node group {MANAGED.name}"
@@ -181,14 +181,14 @@ def test_a_new_template_waits_until_the_node_group_is_empty():
     assert put.reason == "its template changed"
 
 
-def test_a_node_group_that_eks_is_at_work_on_is_not_touched():
+def test_a_node_group_that_eks_is_changing_is_not_changed():
     on = node_group(shape=replace(node_group().shape, repair=True), status="UPDATING")
     waits = found(MANAGED, there=ExistingGroups.of([behind()], [on]))
     assert not waits.now
     assert "until EKS is done: UPDATING" in waits.waiting[0][1]
 
 
-def test_one_that_eks_could_not_make_goes_if_it_is_empty_wanted_or_not():
+def test_an_empty_node_group_that_eks_could_not_create_is_deleted():
     failed = node_group(status="CREATE_FAILED", issues=(HealthIssue("AccessDenied", "no role"),), group="")
     for own in ((MANAGED,), ()):
         (gone,) = found(*own, there=ExistingGroups.of([], [failed])).now
@@ -201,7 +201,7 @@ def test_one_that_eks_could_not_make_goes_if_it_is_empty_wanted_or_not():
 # --- what is over -------------------------------------------------------------------------------------
 
 
-def test_an_empty_group_that_nothing_launches_from_goes_with_its_template():
+def test_an_empty_unused_group_is_removed_with_its_template():
     gone = found(there=ExistingGroups.of([group()], [], templates(ASG))).now
     assert gone == (
         RemoveGroup(ASG.name, False, gone[0].reason),
@@ -209,18 +209,18 @@ def test_an_empty_group_that_nothing_launches_from_goes_with_its_template():
     )
 
 
-def test_templates_onto_a_block_that_lives_stay_whoever_launches_from_them():
+def test_templates_for_a_live_block_stay():
     there = ExistingGroups.of([], [], templates(ASG))
     assert not group_changes([], there, NOW, live={CR}).now
     assert group_changes([], there, NOW, live={"cr-0b"}).now
 
 
 @pytest.mark.parametrize("still", [{"members": (Member("i-1", "Terminating"),)}, {"desired": 1}])
-def test_a_group_that_still_has_or_wants_something_stays_with_its_template(still: dict[str, Any]):
+def test_a_group_with_members_or_a_desired_size_stays_with_its_template(still: dict[str, Any]):
     assert not found(there=ExistingGroups.of([group(**still)], [], templates(ASG))).now
 
 
-def test_a_node_group_goes_first_and_its_template_once_it_is_gone():
+def test_a_node_group_is_removed_before_its_template():
     there = ExistingGroups.of([behind()], [node_group()], templates(MANAGED))
     assert found(there=there).now == (RemoveGroup(MANAGED.name, True, found(there=there).now[0].reason),)
     deleting = ExistingGroups.of([behind()], [node_group(status="DELETING")], templates(MANAGED))
@@ -230,7 +230,7 @@ def test_a_node_group_goes_first_and_its_template_once_it_is_gone():
 
 
 @pytest.mark.parametrize("provisioner", ["asg", "managed"])
-def test_groups_by_the_hour_stay_for_the_next_time(provisioner: str):
+def test_empty_hourly_groups_stay(provisioner: str):
     """Empty, unwanted, and with a template that nothing launches from: on a block all of it would go."""
     spec = documents(provisioner=provisioner, sources=[{"type": "spot"}])
     place = GroupKey("train", Source(SourceKind.SPOT), "p5.48xlarge", "us-east-1a")
@@ -244,7 +244,7 @@ def test_groups_by_the_hour_stay_for_the_next_time(provisioner: str):
     assert not found(there=ExistingGroups.of([], [], templates(spot))).now
 
 
-def test_a_pool_that_changes_its_provisioner_gets_one_and_loses_the_other():
+def test_a_pool_that_changes_its_provisioner_gets_a_new_group_and_loses_the_old_one():
     """One line of the document: what is empty goes, what is new comes."""
     there = ExistingGroups.of([group()], [], templates(ASG))
     plan = found(MANAGED, there=there).now

@@ -106,7 +106,7 @@ class Stand:
         return one
 
 
-def test_a_launch_is_asked_for_and_what_comes_carries_its_intent():
+def test_instances_of_a_launch_are_assigned_its_intent():
     aws = Stand()
     block = aws.account.block(count=4)
     aws.look()
@@ -116,7 +116,7 @@ def test_a_launch_is_asked_for_and_what_comes_carries_its_intent():
     assert len(aws.group.members) == 2
 
 
-def test_asking_again_changes_nothing_and_neither_does_another_engine():
+def test_a_repeated_launch_changes_nothing_also_from_another_engine():
     aws = Stand()
     block = aws.account.block(count=4)
     aws.look()
@@ -131,7 +131,7 @@ def test_asking_again_changes_nothing_and_neither_does_another_engine():
     assert aws.group.desired == len(aws.group.members) == 2
 
 
-def test_what_an_intent_that_ended_did_not_get_is_taken_back():
+def test_an_intent_that_ends_lowers_the_size_by_what_it_missed():
     aws = Stand()
     block = aws.account.block(count=1)
     aws.look()
@@ -145,7 +145,7 @@ def test_what_an_intent_that_ended_did_not_get_is_taken_back():
     assert aws.group.desired == len(aws.group.staying()) == 1
 
 
-def test_a_call_that_was_lost_is_made_up_for():
+def test_a_lost_resize_is_made_at_the_next_reconciliation():
     """The ledger says that a group was asked, and nobody asked it."""
     aws = Stand()
     block = aws.account.block(count=2)
@@ -156,7 +156,7 @@ def test_a_call_that_was_lost_is_made_up_for():
     assert aws.group.desired == 2
 
 
-def test_a_ledger_that_cannot_be_read_does_not_hide_what_aws_shows():
+def test_instances_are_listed_while_the_ledger_cannot_be_read():
     aws = Stand()
     block = aws.account.block(count=2)
     aws.look()
@@ -180,7 +180,7 @@ def test_unchanged_instances_are_the_same_objects_in_the_same_tuple():
     assert aws.cloud.instances() is first
 
 
-def test_an_image_nobody_can_tell_stops_one_pool_and_not_the_others():
+def test_an_unknown_image_stops_one_pool_and_not_the_others():
     other = pool("serve", provisioner="asg", nodeClassName="other")
     aws = Stand(pool(provisioner="asg"), other)
     classes = dict(aws.spec.node_classes)
@@ -196,7 +196,7 @@ def test_an_image_nobody_can_tell_stops_one_pool_and_not_the_others():
     assert aws.group.name.startswith("mill-train-")
 
 
-def test_a_pool_that_left_with_an_open_launch_stops_nobody():
+def test_a_removed_pool_with_an_open_launch_stops_no_other_pool():
     aws = Stand()
     gone = aws.account.intent(
         replace(aws.account.block().source, kind="on-demand", id=""), pool="gone", provisioner="asg"
@@ -206,7 +206,7 @@ def test_a_pool_that_left_with_an_open_launch_stops_nobody():
     assert aws.group.name.startswith("mill-train-")
 
 
-def test_what_aws_had_no_time_for_is_done_at_the_next_look_and_what_it_refused_a_while_later(
+def test_a_retryable_change_is_tried_at_the_next_tick_and_a_refused_one_later(
     monkeypatch: pytest.MonkeyPatch,
 ):
     aws = Stand()
@@ -233,7 +233,7 @@ def test_what_aws_had_no_time_for_is_done_at_the_next_look_and_what_it_refused_a
     assert len(calls) == 3
 
 
-def test_a_member_of_a_group_that_cannot_be_read_still_goes_by_its_name(monkeypatch: pytest.MonkeyPatch):
+def test_a_member_of_an_unreadable_group_is_still_ended_by_name(monkeypatch: pytest.MonkeyPatch):
     """EC2 told to end it, its group would replace it."""
     aws = Stand()
     block = aws.account.block(count=2)
@@ -248,7 +248,7 @@ def test_a_member_of_a_group_that_cannot_be_read_still_goes_by_its_name(monkeypa
     assert aws.group.members[goes].state == "Terminating:Wait"
 
 
-def test_an_instance_that_left_its_group_is_ended_all_the_same():
+def test_an_instance_detached_from_its_group_is_terminated():
     aws = Stand()
     block = aws.account.block(count=2)
     aws.look()
@@ -262,7 +262,7 @@ def test_an_instance_that_left_its_group_is_ended_all_the_same():
 
 
 @pytest.mark.parametrize(("status", "asked"), [("ACTIVE", 0), ("DELETE_FAILED", 0), ("UPDATING", 3)])
-def test_eks_is_asked_again_soon_only_while_it_is_at_work(
+def test_node_groups_are_read_again_soon_only_while_eks_changes_them(
     status: str, asked: int, monkeypatch: pytest.MonkeyPatch
 ):
     aws = Stand(pool(provisioner="managed"))
@@ -289,7 +289,7 @@ def test_eks_is_asked_again_soon_only_while_it_is_at_work(
 
 @pytest.mark.requirement("SM-4")
 @pytest.mark.parametrize(("size", "said"), [(0, True), (1, True), (2, False)])
-def test_an_action_of_others_that_ends_nodes_early_is_drained_for_and_warned_of(size: int, said: bool):
+def test_an_early_scale_down_of_others_is_drained_for_and_warned_about(size: int, said: bool):
     """Such as that of a stack, whose block was extended since."""
     aws = Stand()
     block = aws.with_two()
@@ -308,7 +308,7 @@ def test_an_action_of_others_that_ends_nodes_early_is_drained_for_and_warned_of(
 
 
 @pytest.mark.requirement("SM-4")
-def test_a_stack_s_action_just_before_the_deadline_is_as_it_should_be():
+def test_a_stacks_scale_down_just_before_the_deadline_is_no_warning():
     aws = Stand()
     block = aws.with_two()
     assert block.end is not None
@@ -337,7 +337,7 @@ def test_node_groups_are_read_once_for_all_that_was_changed(monkeypatch: pytest.
 
 
 @pytest.mark.requirement("MG-1")
-def test_a_node_group_that_eks_could_not_make_is_told_of_and_made_again():
+def test_a_node_group_that_eks_could_not_create_is_warned_about_and_created_again():
     """It would hold up a block that is paid for, and nobody would hear of it."""
     aws = Stand(pool(provisioner="managed"))
     aws.account.block()
@@ -369,7 +369,7 @@ def test_hooks_schedules_and_tags_of_others_stay():
 
 
 @pytest.mark.requirement("SM-6")
-def test_nodes_may_join_before_a_group_is_made_and_when_the_role_changes():
+def test_the_access_entry_is_created_before_the_group_and_for_a_new_role():
     aws = Stand()
     aws.account.block()
     aws.look()
@@ -382,7 +382,7 @@ def test_nodes_may_join_before_a_group_is_made_and_when_the_role_changes():
 
 
 @pytest.mark.requirement("SM-6")
-def test_an_access_entry_that_could_not_be_made_is_made_at_the_next_look(monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_access_entry_is_created_at_the_next_tick(monkeypatch: pytest.MonkeyPatch):
     """Its group is there by then. Also for an engine that takes over before the next look."""
     aws = Stand()
     aws.account.block()
@@ -407,7 +407,7 @@ def test_an_access_entry_that_could_not_be_made_is_made_at_the_next_look(monkeyp
     assert len(asked) == 3  # and then no more
 
 
-def test_a_member_that_died_is_replaced_by_whoever_asks_and_not_by_its_group():
+def test_a_dead_member_is_replaced_by_an_intent_and_not_by_its_group():
     aws = Stand()
     block = aws.with_two(count=3)
     aws.look()
@@ -423,7 +423,7 @@ def test_a_member_that_died_is_replaced_by_whoever_asks_and_not_by_its_group():
     assert len(aws.group.staying()) == 2
 
 
-def test_who_died_is_taken_off_before_a_health_check_notices(monkeypatch: pytest.MonkeyPatch):
+def test_a_dead_member_is_removed_before_the_health_check_notices(monkeypatch: pytest.MonkeyPatch):
     aws = Stand()
     aws.with_two()
     aws.look()
@@ -441,7 +441,7 @@ def test_who_died_is_taken_off_before_a_health_check_notices(monkeypatch: pytest
     assert (aws.group.desired, len(aws.group.staying())) == (1, 1)
 
 
-def test_the_dead_do_not_stand_for_what_is_asked_for_again():
+def test_dead_members_do_not_count_for_a_new_intent():
     """A group counts them as members: until they are off its list it would launch nobody."""
     aws = Stand()
     block = aws.with_two(count=3)
@@ -455,7 +455,7 @@ def test_the_dead_do_not_stand_for_what_is_asked_for_again():
     assert len(aws.group.staying()) == 2
 
 
-def test_a_group_with_a_member_in_standby_still_gets_what_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+def test_a_member_in_standby_does_not_count_for_an_intent(monkeypatch: pytest.MonkeyPatch):
     """It wants fewer than it has, and nobody scales it in."""
     aws = Stand()
     block = aws.with_two(count=3)
@@ -476,7 +476,7 @@ def test_a_group_with_a_member_in_standby_still_gets_what_is_asked_for(monkeypat
     assert sizes == [2]
 
 
-def test_a_member_that_is_ill_and_alive_is_left_to_the_engine():
+def test_an_unhealthy_running_member_is_left_to_the_engine():
     aws = Stand()
     aws.account.block(count=1)
     aws.look()
@@ -490,7 +490,7 @@ def test_a_member_that_is_ill_and_alive_is_left_to_the_engine():
     assert aws.group.members == {member.instance_id: member}
 
 
-def test_a_group_that_somebody_suspended_is_warned_of():
+def test_a_suspended_group_is_warned_about():
     aws = Stand()
     aws.account.block()
     aws.look()
@@ -506,7 +506,7 @@ def by_the_hour(nodes: int, **given: Any) -> ComputePool:
     return pool(provisioner="asg", sources=sources, limits={"nodes": nodes}, **given)
 
 
-def test_a_group_by_the_hour_is_brought_up_to_date_before_it_launches_again():
+def test_an_hourly_group_is_updated_before_it_launches_again():
     """Else limits that were raised would do nothing, and nodes of an old template be replaced for ever."""
     aws = Stand(by_the_hour(2))
     aws.ask(Source(SourceKind.ON_DEMAND), count=2)
@@ -526,7 +526,7 @@ def test_a_group_by_the_hour_is_brought_up_to_date_before_it_launches_again():
     assert aws.group.template != old
 
 
-def test_limits_that_are_lowered_let_no_group_choose_whom_to_end():
+def test_lowered_limits_let_no_group_end_instances_of_its_choice():
     aws = Stand(by_the_hour(4))
     intent = aws.ask(Source(SourceKind.ON_DEMAND), count=3)
     aws.account.wait("3m")
@@ -540,7 +540,7 @@ def test_limits_that_are_lowered_let_no_group_choose_whom_to_end():
     assert len(aws.group.staying()) == 3
 
 
-def test_a_group_of_somebody_else_s_by_our_name_is_refused_and_told_of(caplog: pytest.LogCaptureFixture):
+def test_a_foreign_group_with_our_name_is_refused_and_warned_about(caplog: pytest.LogCaptureFixture):
     aws = Stand()
     aws.account.block()
     aws.look()

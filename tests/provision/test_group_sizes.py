@@ -63,12 +63,12 @@ def test_an_instance_belongs_to_one_intent_for_good():
     assert missing_instances(PLACE, [later], before) == 1
 
 
-def test_who_was_there_long_before_an_intent_is_not_its_own():
+def test_an_instance_launched_long_before_an_intent_is_not_assigned_to_it():
     old = instance("i-1", -int(UNSEEN_FOR.total_seconds()) - 1)
     assert assign_intents([old], [intent("a", 1)], {}) == {}
 
 
-def test_what_a_schedule_brought_up_a_moment_before_answers_the_same_wish():
+def test_an_instance_that_a_schedule_launched_a_moment_before_is_assigned_to_the_intent():
     assert assign_intents([instance("i-1", -5)], [intent("a", 1)], {}) == {"i-1": "a"}
 
 
@@ -77,11 +77,11 @@ def test_what_a_schedule_brought_up_a_moment_before_answers_the_same_wish():
     [{"pool": "serve"}, {"zone": "us-east-1b"}, {"source": Source(SourceKind.BLOCK, "cr-2")}, {"owner": ""},
      {"provisioner": "native"}],
 )  # fmt: skip
-def test_instances_of_another_place_are_nobody_s_here(other: dict[str, Any]):
+def test_instances_of_another_group_are_not_assigned(other: dict[str, Any]):
     assert assign_intents([instance("i-1", 10, **other)], [intent("a", 1)], {}) == {}
 
 
-def test_only_open_intents_of_groups_miss_anything():
+def test_only_open_intents_of_groups_miss_instances():
     launches = [
         intent("a", 2),
         intent("b", 2, state=LaunchState.WRITTEN),
@@ -95,34 +95,34 @@ def test_only_open_intents_of_groups_miss_anything():
 # --- how large ------------------------------------------------------------------------------------------
 
 
-def test_a_size_is_the_members_that_stay_and_what_is_missing():
+def test_the_size_is_the_staying_members_plus_the_missing_instances():
     members = group(("i-1", "InService"), ("i-2", "Pending"), ("i-3", "Terminating:Wait"), desired=2)
     assert target_size(members, 2, ["i-1", "i-2", "i-3"]) == 4
     assert target_size(members, 0, ["i-1", "i-2", "i-3"]) == 2
 
 
 @pytest.mark.parametrize("aside", ["Standby", "EnteringStandby"])
-def test_who_was_taken_aside_is_not_part_of_the_size(aside: str):
+def test_members_in_standby_do_not_count_for_the_size(aside: str):
     """People put it into Standby, and the group wants one fewer since: nothing is launched or ended for that."""
     full = group(("i-1", aside), ("i-2", "InService"), ("i-3", "InService"), desired=2)
     assert target_size(full, 0, ["i-1", "i-2", "i-3"]) == 2
     assert target_size(full, 1, ["i-1", "i-2", "i-3"]) == 3
 
 
-def test_asking_twice_changes_nothing():
+def test_computing_the_size_twice_changes_nothing():
     empty = group(desired=0)
     first = target_size(empty, 2, [])
     assert target_size(group(desired=first), 2, []) == first
 
 
-def test_members_that_no_list_shows_yet_are_what_is_missing():
+def test_members_that_ec2_does_not_list_yet_count_as_missing_instances():
     """The group has launched two and no reading of instances shows them: they are not asked for again."""
     two = group(("i-1", "Pending"), ("i-2", "Pending"), desired=2)
     assert target_size(two, 2, []) == 2
     assert target_size(two, 3, []) == 3
 
 
-def test_a_size_never_exceeds_the_largest_and_never_falls_below_who_stays():
+def test_the_size_is_never_above_the_maximum_nor_below_the_staying_members():
     full = group(("i-1", "InService"), ("i-2", "InService"), desired=5, maximum=2)
     assert target_size(full, 4, ["i-1", "i-2"]) == 2
     assert target_size(full, 0, ["i-1", "i-2"]) == 2

@@ -79,7 +79,7 @@ def test_an_image_that_is_not_published_is_an_error():
         image_of(documents().node_classes["gpu"], neuron_on_arm, "1.33")
 
 
-def test_eks_knows_every_ami_type_by_name():
+def test_every_ami_type_is_one_that_eks_has():
     client = boto3.client("eks", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
     known = client.meta.service_model.shape_for("AMITypes").enum
     for kind in TYPES.values():
@@ -90,7 +90,7 @@ def test_eks_knows_every_ami_type_by_name():
 
 
 @pytest.mark.requirement("AE-12")
-def test_a_driver_is_told_where_its_release_says_it_and_nowhere_else():
+def test_a_driver_is_known_only_for_a_pinned_release():
     assert driver_of("al2023@v20260714", "1.33") == "580.159.03"
     assert driver_of("al2023@v20251023", "1.34") != driver_of("al2023@v20251023", "1.28")
     assert driver_of("al2023@latest", "1.33") is None

@@ -184,26 +184,26 @@ def test_in_auto_mode_the_node_class_is_eks_own():
 
 
 @pytest.mark.requirement("KP-3")
-def test_a_block_that_outlives_auto_modes_nodes_is_told():
+def test_a_block_longer_than_an_auto_mode_node_is_warned_about():
     found = karpenter_objects(*pool(auto_mode=True), [block("cr-a", ends_in=timedelta(days=28))], NOW)
     assert any("21 days" in sentence for sentence in found.warnings)
 
 
 @pytest.mark.requirement("KP-5")
 @pytest.mark.parametrize("version", ["1.5.9", "1.0.0", "0.37"])
-def test_a_karpenter_that_knows_no_blocks_is_refused_with_the_reason(version):
+def test_a_karpenter_without_block_support_is_refused_with_the_reason(version):
     with pytest.raises(SpecError, match=rf"Karpenter {version} does not support Capacity Blocks.*1\.6"):
         karpenter_objects(*pool(version), None)
 
 
 @pytest.mark.requirement("KP-5")
 @pytest.mark.parametrize("version", ["1.6.0", "v1.6", "1.10.1", "2.0.0"])
-def test_a_karpenter_that_knows_blocks_is_not(version):
+def test_a_karpenter_with_block_support_is_accepted(version):
     assert karpenter_objects(*pool(version), None).objects
 
 
 @pytest.mark.requirement("KP-5")
-def test_a_karpenter_nobody_told_of_is_refused():
+def test_an_unknown_karpenter_version_is_refused():
     spec = documents(provisioner="karpenter")
     with pytest.raises(SpecError, match=r"set karpenter\.version"):
         karpenter_objects(spec, spec.pools["train"], None)
@@ -237,7 +237,7 @@ def test_selected_by_tag_a_successor_changes_nothing_in_the_node_class():
     assert found[0]["capacityReservationSelectorTerms"] == [{"tags": dict(OURS)}]
 
 
-def test_a_block_that_no_tag_finds_is_selected_by_its_id():
+def test_a_block_without_matching_tags_is_selected_by_id():
     terms = made(pool(), [block("cr-a"), block("cr-x", tags=())])["EC2NodeClass", "train"]
     assert terms["capacityReservationSelectorTerms"] == [{"tags": dict(OURS)}, {"id": "cr-x"}]
 
@@ -272,7 +272,7 @@ def test_a_warm_pool_is_static_capacity_where_karpenter_can():
 
 @pytest.mark.requirement("KP-8")
 @pytest.mark.parametrize(("version", "static"), [("1.8.0", False), ("1.7.9", True)])
-def test_where_it_cannot_somebody_is_told(version, static):
+def test_a_warm_pool_that_karpenter_does_not_support_is_warned_about(version, static):
     pair = pool(version, static=static, warm=True)
     found = karpenter_objects(*pair, [block("cr-a")], NOW)
     way_out = "karpenter.staticCapacity" if version == "1.8.0" else "upgrade it to 1.8"
@@ -293,7 +293,7 @@ def test_warm_nodes_carry_their_network_interfaces():
 
 
 @pytest.mark.requirement("KP-9")
-def test_nodes_for_pods_get_their_interfaces_from_karpenter_and_old_ones_are_told_apart():
+def test_nodes_for_pods_get_their_interfaces_from_karpenter():
     assert "networkInterfaces" not in made(pool("1.11.0", node_class={"efa": True}))["EC2NodeClass", "train"]
     old = pool("1.10.0", static=True, warm=True, node_class={"efa": True})
     assert "networkInterfaces" not in made(old)["EC2NodeClass", "train"]
@@ -301,13 +301,13 @@ def test_nodes_for_pods_get_their_interfaces_from_karpenter_and_old_ones_are_tol
 
 
 @pytest.mark.requirement("TR-14")
-def test_ultraservers_left_to_karpenter_are_warned_about():
+def test_ultraservers_with_karpenter_are_warned_about():
     pair = pool(requirements={"instanceTypes": ["p6e-gb200.36xlarge"]})
     assert any("TR-14" in sentence for sentence in karpenter_objects(*pair, None).warnings)
 
 
 @pytest.mark.requirement("TR-15")
-def test_two_blocks_of_one_kind_are_told_apart_by_id_on_an_old_karpenter():
+def test_an_old_karpenter_selects_two_blocks_of_one_kind_by_id():
     found = karpenter_objects(*pool("1.7.0"), [block("cr-a"), block("cr-b")], NOW)
     classes = [
         each["spec"]["capacityReservationSelectorTerms"]
@@ -331,7 +331,7 @@ def test_a_successor_gives_a_running_block_no_other_node_class(version):
     assert alone == beside
 
 
-def test_a_node_class_says_how_its_nodes_are_made():
+def test_a_node_class_has_the_boot_settings_of_the_documents():
     given = {
         "maxPods": 60,
         "instanceStorePolicy": "RAID0",
@@ -353,12 +353,12 @@ def test_a_node_class_says_how_its_nodes_are_made():
     assert not any(key.startswith("kubernetes.io/cluster") for key in own["tags"])
 
 
-def test_an_end_that_moves_makes_no_node_drift():
+def test_a_new_end_of_a_block_makes_no_node_drift():
     before, after = (made(pool(), [block("cr-a", ends_in=timedelta(days=days))]) for days in (3, 10))
     assert before == after
 
 
-def test_what_karpenter_cannot_take_over_is_an_error():
+def test_settings_that_karpenter_does_not_support_are_an_error():
     with pytest.raises(SpecError, match="accepts no existing launch template"):
         karpenter_objects(*pool(node_class={"launchTemplate": {"id": "lt-0abc"}}), None)
     with pytest.raises(SpecError, match="nodeRole is not set"):

@@ -91,7 +91,7 @@ def looked(cluster, spec=None, *worlds):
     ],
 )
 @pytest.mark.parametrize("nodes", [(), (node(),)])
-def test_a_pool_that_cannot_be_written_down_keeps_every_object_as_it_is(spec, told, nodes):
+def test_a_pool_with_an_error_keeps_all_its_objects(spec, told, nodes):
     cluster = kept()
     before = dict(cluster.objects)
     shown = [world(block("cr-a"), now=NOW + LATER * n, nodes=nodes) for n in range(3)]
@@ -113,7 +113,7 @@ def test_a_pool_that_cannot_be_written_down_keeps_every_object_as_it_is(spec, to
         ),
     ],
 )
-def test_documents_that_ask_no_more_for_a_running_block_close_its_node_pool(spec, told):
+def test_a_running_block_that_the_documents_drop_has_its_node_pool_closed(spec, told):
     cluster = kept()
     template = cluster.node_pool()["template"]
     running = [world(block("cr-a"), nodes=(node(),), now=NOW + LATER * n) for n in range(4)]
@@ -139,7 +139,7 @@ def test_documents_that_ask_no_more_for_a_running_block_close_its_node_pool(spec
         ([], "not among the reservations that AWS lists"),
     ],
 )
-def test_a_running_block_that_is_not_shown_as_it_was_keeps_its_nodes(shown, told):
+def test_a_running_block_that_is_listed_differently_keeps_its_nodes(shown, told):
     cluster = kept()
     before = dict(cluster.objects)
     strange = [world(*shown, nodes=(node(),), now=NOW + LATER * n) for n in range(13)]
@@ -151,7 +151,7 @@ def test_a_running_block_that_is_not_shown_as_it_was_keeps_its_nodes(shown, told
 
 
 @pytest.mark.parametrize("trouble", [{"ledger_ok": False}, {"cloud_ok": False}])
-def test_without_ledger_or_cloud_nothing_is_touched(trouble):
+def test_without_ledger_or_cloud_nothing_is_changed(trouble):
     cluster = kept()
     looked(cluster, None, world(block("cr-a", owner=""), **trouble))
     assert cluster.calls == []
@@ -167,13 +167,13 @@ def test_without_ledger_or_cloud_nothing_is_touched(trouble):
         block("cr-a", state=ReservationState.CANCELLED),
     ],
 )
-def test_a_block_that_is_over_takes_its_node_pool_with_it(shown):
+def test_the_node_pool_of_a_block_that_is_over_is_removed(shown):
     cluster = kept()
     looked(cluster, None, world(shown, nodes=(node(),)), world(shown, now=NOW + LATER))
     assert cluster.removed == [("NodePool", "train-cr-a"), ("EC2NodeClass", "train")]
 
 
-def test_just_before_its_deadline_it_is_still_there():
+def test_just_before_the_deadline_the_node_pool_still_exists():
     cluster = kept()
     looked(cluster, None, world(block("cr-a", ends_in=OVER + timedelta(seconds=1)), nodes=(node(),)))
     assert cluster.calls == []
@@ -201,7 +201,7 @@ def test_a_node_pool_without_nodes_is_closed_first_because_a_launch_may_be_under
         ),
     ],
 )
-def test_nodes_elsewhere_keep_nothing(other):
+def test_nodes_of_other_pools_keep_no_node_pool(other):
     cluster = kept()
     looked(cluster, None, world(nodes=(other,)), world(nodes=(other,), now=NOW + LATER))
     assert ("NodePool", "train-cr-a") in cluster.removed
@@ -248,7 +248,7 @@ def test_a_reservation_is_selected_by_its_id_while_its_nodes_run():
 
 
 @pytest.mark.requirement("PE-23")
-def test_a_node_pool_that_only_says_deployment_is_somebody_elses():
+def test_a_node_pool_with_only_the_deployment_label_is_not_ours():
     cluster = kept()
     theirs = {"kind": "NodePool", "metadata": {"name": "web", "labels": {"deployment": "tides"}}, "spec": {}}
     cluster.objects["NodePool", "web"] = theirs
@@ -284,7 +284,7 @@ TAINTED = {"taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]}
         ),
     ],
 )
-def test_what_is_taken_out_of_the_documents_is_taken_out_of_the_objects(before, after, gone):
+def test_a_field_removed_from_the_documents_is_removed_from_the_objects(before, after, gone):
     cluster = kept(pool(**before)[0])
     spec, shown = pool(**after)[0], world(block("cr-a"))
     name = "train-cr-a" if "sources" not in after else "train-on-demand"
@@ -295,7 +295,7 @@ def test_what_is_taken_out_of_the_documents_is_taken_out_of_the_objects(before, 
     assert KarpenterReconciler(spec, cluster).planned(shown) == ()
 
 
-def test_what_others_add_stays_theirs_and_is_no_change():
+def test_fields_that_others_add_stay_and_are_no_change():
     cluster = kept()
     cluster.node_pool()["template"]["metadata"]["annotations"] = {"team": "a"}
     looked(cluster, None, world(block("cr-a")))

@@ -68,7 +68,7 @@ def test_ec2_accepts_every_field_of_it(accepts, node_class, source, managed):
     ],
     ids=lambda value: value.kind.value if hasattr(value, "kind") else "",
 )
-def test_other_sources_have_a_market_and_a_target_of_their_own(source, market, reservation):
+def test_each_source_has_its_market_options_and_target(source, market, reservation):
     made = template(documents(), source=source)
     assert made.data.get("InstanceMarketOptions") == market
     assert made.data.get("CapacityReservationSpecification") == reservation
@@ -76,7 +76,7 @@ def test_other_sources_have_a_market_and_a_target_of_their_own(source, market, r
 
 @pytest.mark.requirement("SM-1")
 @pytest.mark.requirement("PE-19")
-def test_with_efa_there_is_one_interface_a_card_and_the_security_groups_are_inside():
+def test_with_efa_each_card_has_an_interface_with_the_security_groups():
     made = template(documents(node_class={"efa": True}))
     cards = made.data["NetworkInterfaces"]
     assert [one["NetworkCardIndex"] for one in cards] == list(range(32))
@@ -86,14 +86,14 @@ def test_with_efa_there_is_one_interface_a_card_and_the_security_groups_are_insi
     assert "SecurityGroupIds" not in made.data
 
 
-def test_a_type_without_efa_is_launched_as_it_is():
+def test_a_type_without_efa_has_no_interfaces():
     spec = documents(node_class={"efa": True}, requirements={"instanceTypes": ["g6.xlarge"]})
     made = template(spec, source=ON_DEMAND, instance_type="g6.xlarge")
     assert "NetworkInterfaces" not in made.data
     assert made.data["SecurityGroupIds"] == ["sg-0aa0aa0a"]
 
 
-def test_metadata_needs_a_token_and_reaches_pods():
+def test_metadata_requires_a_token_and_reaches_pods():
     assert template(documents()).data["MetadataOptions"] == {
         "HttpTokens": "required",
         "HttpPutResponseHopLimit": 2,
@@ -101,7 +101,7 @@ def test_metadata_needs_a_token_and_reaches_pods():
 
 
 @pytest.mark.requirement("PE-1")
-def test_volumes_are_as_the_node_class_says():
+def test_volumes_follow_the_node_class():
     made = template(documents(node_class=FULL))
     (device,) = made.data["BlockDeviceMappings"]
     assert device == {
@@ -113,7 +113,7 @@ def test_volumes_are_as_the_node_class_says():
     }  # fmt: skip
 
 
-def test_instances_volumes_and_interfaces_are_ours_by_their_tags():
+def test_instances_volumes_and_interfaces_carry_our_tags():
     made = template(documents())
     assert dict(made.tags) == {
         "deployment": "tides",
@@ -132,7 +132,7 @@ def test_instances_volumes_and_interfaces_are_ours_by_their_tags():
 
 
 @pytest.mark.requirement("MG-1")
-def test_a_node_group_brings_its_own_role_and_its_own_end():
+def test_the_template_of_a_node_group_has_no_role_and_no_shutdown_behavior():
     made = template(documents(), managed=True)
     assert "IamInstanceProfile" not in made.data
     assert "InstanceInitiatedShutdownBehavior" not in made.data
@@ -141,7 +141,7 @@ def test_a_node_group_brings_its_own_role_and_its_own_end():
 
 
 @pytest.mark.requirement("MG-1")
-def test_without_an_image_a_node_group_brings_the_way_into_the_cluster_too():
+def test_without_an_image_eks_adds_the_cluster_settings():
     made = template(documents(), managed=True, image="")
     assert "ImageId" not in made.data
     assert "apiServerEndpoint" not in booted(made)
@@ -160,17 +160,17 @@ def test_without_an_image_a_node_group_brings_the_way_into_the_cluster_too():
         ),
     ],
 )
-def test_the_profile_is_the_one_of_the_roles_name_unless_a_profile_is_named(role, profile):
+def test_the_instance_profile_has_the_name_of_the_role_unless_one_is_named(role, profile):
     assert template(documents(node_class={"role": role})).data["IamInstanceProfile"] == profile
 
 
 @pytest.mark.requirement("TR-10")
-def test_nothing_is_made_for_a_zone_without_subnets():
+def test_a_zone_without_subnets_is_an_error():
     with pytest.raises(SpecError, match="no subnets in us-east-1a"):
         template(documents(platform={"subnets": {"us-east-1b": ["subnet-0b1"]}}))
 
 
-def test_a_name_that_ec2_would_refuse_is_cut_and_stays_one_of_its_kind():
+def test_a_template_name_that_is_too_long_is_cut_and_stays_unique():
     spec = documents(platform={"deployment": "d" * 63})
     pool = spec.pools["train"].model_copy(
         update={"metadata": spec.pools["train"].metadata.model_copy(update={"name": "p" * 63})}
@@ -194,7 +194,7 @@ LAUNCH_TEMPLATE = {"launchTemplate": {"id": "lt-0abc"}}
 
 
 @pytest.mark.requirement("PE-1")
-def test_an_existing_template_is_built_on():
+def test_an_existing_template_is_merged():
     base = {
         "KeyName": "ops",
         "Monitoring": {"Enabled": True},
@@ -263,12 +263,12 @@ def test_with_efa_the_security_groups_of_an_existing_template_move_into_the_inte
 
 @pytest.mark.requirement("MG-1")
 @pytest.mark.parametrize("key", ["IamInstanceProfile", "InstanceInitiatedShutdownBehavior"])
-def test_what_eks_refuses_is_refused_before_it_is_asked(key):
+def test_a_field_that_eks_rejects_is_an_error_before_the_call(key):
     with pytest.raises(SpecError, match=f"EKS rejects a launch template with {key}"):
         template(documents(node_class=LAUNCH_TEMPLATE), managed=True, base={key: "x"})
 
 
-def test_user_data_that_ec2_would_refuse_is_refused_with_its_size():
+def test_user_data_that_is_too_long_is_an_error_with_its_size():
     with pytest.raises(SpecError, match="EC2 allows 16384"):
         template(
             documents(

@@ -32,7 +32,7 @@ def node_configs(text):
 
 
 @pytest.mark.requirement("SM-1")
-def test_nodeadm_gets_the_four_facts_of_the_cluster():
+def test_nodeadm_gets_the_four_cluster_settings():
     (config,) = node_configs(booted(template(documents())))
     assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
     assert config["spec"]["cluster"] == {
@@ -43,7 +43,7 @@ def test_nodeadm_gets_the_four_facts_of_the_cluster():
     }
 
 
-def test_a_node_says_whose_it_is_and_where_its_capacity_comes_from():
+def test_a_node_registers_with_its_pool_and_source_labels():
     spec = documents(labels={"tier": "train"})
     (config,) = node_configs(booted(template(spec)))
     (flag,) = config["spec"]["kubelet"]["flags"]
@@ -57,7 +57,7 @@ def test_a_node_says_whose_it_is_and_where_its_capacity_comes_from():
     assert "tidemill.dev/source=spot" in config["spec"]["kubelet"]["flags"][0]
 
 
-def test_a_node_joins_closed_and_with_its_pools_taints():
+def test_a_node_registers_with_the_startup_taint_and_its_pools_taints():
     (config,) = node_configs(booted(template(documents(taints=TAINTS, startupTaints=STARTUP))))
     assert config["spec"]["kubelet"]["config"]["registerWithTaints"] == [
         {"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"},
@@ -67,7 +67,7 @@ def test_a_node_joins_closed_and_with_its_pools_taints():
 
 
 @pytest.mark.requirement("PE-1")
-def test_disks_pods_and_containerd_are_as_the_node_class_says():
+def test_disks_pods_and_containerd_follow_the_node_class():
     downloads = "plugins.'io.containerd.cri.v1.images'.max_concurrent_downloads"
     given = {
         "instanceStorePolicy": "RAID0",
@@ -85,7 +85,7 @@ def test_disks_pods_and_containerd_are_as_the_node_class_says():
     assert runtime["plugins"]["io.containerd.cri.v1.runtime"] == {"sandbox": "strict mode"}
 
 
-def test_containerd_settings_that_make_no_sense_are_the_users_error():
+def test_invalid_containerd_settings_are_a_spec_error():
     with pytest.raises(SpecError, match="dotted path such as"):
         template(documents(node_class={"containerRuntime": {"a b": "1"}}))
 
@@ -122,7 +122,7 @@ def test_extra_bootstrap_may_be_a_script_or_a_node_config_alone(text):
     ]
 
 
-def test_extra_bootstrap_that_no_node_would_understand_is_refused():
+def test_unknown_extra_user_data_is_refused():
     with pytest.raises(SpecError, match="neither a script"):
         template(documents(node_class={"userData": "echo hello"}))
     with pytest.raises(SpecError, match="must be TOML"):
@@ -175,7 +175,7 @@ def test_an_image_named_by_id_is_al2023_unless_it_says_otherwise():
     )
 
 
-def test_an_image_nobody_can_talk_to_is_refused():
+def test_an_unsupported_image_family_is_refused():
     with pytest.raises(
         SpecError, match="the image family 'windows2022' is not supported, only al2023 and bottlerocket"
     ):

@@ -113,7 +113,7 @@ def test_the_node_powers_off_when_the_longest_grace_just_fits(node, grace_s):
 
 @needs_jq
 @pytest.mark.requirement("CB-16")
-def test_an_end_that_moved_is_believed_and_remembered(node):
+def test_a_later_end_from_the_api_server_is_used_and_remembered(node):
     later = END + timedelta(days=1)
     node.api_server([pod(30)], ends_at=later)
     assert not node.look(before(3600))
@@ -125,14 +125,14 @@ def test_an_end_that_moved_is_believed_and_remembered(node):
 
 @needs_jq
 @pytest.mark.requirement("CB-16")
-def test_an_end_that_came_nearer_is_believed_too(node):
+def test_an_earlier_end_from_the_api_server_is_used_too(node):
     node.api_server([pod(30)], ends_at=before(7200))
     assert node.look(before(7260))
 
 
 @needs_jq
 @pytest.mark.requirement("CB-16")
-def test_without_an_api_server_it_goes_by_what_it_was_launched_with(node):
+def test_without_the_api_server_the_end_of_the_launch_counts(node):
     node.api_server_is_away()
     assert not node.look(before(631))
     assert node.look(before(630))
@@ -146,14 +146,14 @@ def test_daemons_and_finished_pods_need_no_time(node):
 
 
 @needs_jq
-def test_a_pod_that_never_said_its_grace_has_kubernetes_default(node):
+def test_a_pod_without_a_grace_period_has_the_default_of_kubernetes(node):
     node.api_server([{"metadata": {}, "spec": {}, "status": {"phase": "Running"}}])
     assert not node.look(before(61))
     assert node.look(before(60))
 
 
 @needs_jq
-def test_nobody_gets_more_than_the_kubelet_would_give(node):
+def test_no_pod_gets_more_grace_than_the_kubelet_gives(node):
     node.api_server([pod(10 * 3600)])
     assert not node.look(before(3631))
     assert node.look(before(3630))
@@ -172,7 +172,7 @@ def test_it_asks_the_api_server_every_twenty_seconds_and_switches_off_once(node)
 @pytest.mark.parametrize(
     "answer", ["not json", "{}", '{"metadata": {"annotations": {"tidemill.dev/ends-at": "soon"}}}']
 )
-def test_an_answer_that_makes_no_sense_changes_nothing(node, answer):
+def test_an_invalid_answer_changes_nothing(node, answer):
     node.api_server([pod(30)])
     node.look(before(7200))
     (node.root / "node.json").write_text(answer)
@@ -193,7 +193,7 @@ def test_a_node_whose_end_is_known_installs_the_agent_and_the_kubelets_graceful_
     assert "tidemill-deadline" not in booted(template(documents()))
 
 
-def test_what_installs_it_is_a_script_a_shell_understands(tmp_path):
+def test_the_install_script_is_valid_shell(tmp_path):
     text = booted(template(documents(node_class={"kernel": {"vm.nr_hugepages": "5128"}}), ends_at=END))
     body = text[
         text.index("#!/bin/bash") : text.index("\n\n--//TIDEMILL//\nContent-Type: application/node.eks.aws")

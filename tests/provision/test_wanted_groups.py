@@ -84,7 +84,7 @@ def test_a_self_managed_group_has_the_block_s_zone_the_two_tags_and_all_seven_fi
 
 
 @pytest.mark.requirement("SM-4")
-def test_up_at_the_start_and_to_nothing_more_than_thirty_minutes_before_the_end():
+def test_a_group_goes_up_at_the_start_and_to_0_before_the_deadline():
     up, down = one(documents(provisioner="asg")).schedules
     assert (up.name, up.desired) == (UP, 2)
     assert START <= up.at <= START + timedelta(minutes=2)
@@ -93,7 +93,7 @@ def test_up_at_the_start_and_to_nothing_more_than_thirty_minutes_before_the_end(
 
 
 @pytest.mark.requirement("SM-4")
-def test_schedules_follow_the_end_that_is_paid_for():
+def test_schedules_follow_the_paid_end():
     later = END + timedelta(days=1)
     (_, down) = one(documents(provisioner="asg"), block(end=later)).schedules
     (_, pending) = one(documents(provisioner="asg"), block(extension_pending_to=later)).schedules
@@ -109,7 +109,7 @@ def test_nothing_is_scheduled_in_the_past():
 
 
 @pytest.mark.requirement("CB-15")
-def test_an_ultraserver_s_group_goes_an_hour_before_the_end():
+def test_the_group_of_an_ultraserver_goes_down_an_hour_before_the_end():
     spec = documents(provisioner="asg", requirements={"instanceTypes": ["p6e-gb200.36xlarge"]})
     of = block(instance_type="p6e-gb200.36xlarge", ultraserver=True)
     (_, down) = one(spec, of).schedules
@@ -123,7 +123,7 @@ def test_no_schedule_brings_up_more_than_is_kept_warm_or_allowed(warm: Any, limi
     assert ups == ([size] if size else [])
 
 
-def test_no_schedule_brings_up_more_than_the_limits_leave_beside_what_runs():
+def test_no_schedule_brings_up_more_than_the_limits_leave():
     spec = documents(provisioner="asg", limits={"nodes": 4})
     gone = node(9, state=InstanceState.TERMINATED)
     intent = LaunchIntent(
@@ -134,7 +134,7 @@ def test_no_schedule_brings_up_more_than_the_limits_leave_beside_what_runs():
     assert found.groups[0].schedules[0].desired == 1  # two run, one more of the intent's is on its way
 
 
-def test_a_block_that_two_pools_may_use_is_brought_up_by_neither_s_schedule():
+def test_a_block_that_two_pools_may_use_has_no_schedule_that_brings_it_up():
     spec = documents(provisioner="asg")
     spec.pools["other"] = spec.pools["train"].model_copy(
         update={"metadata": spec.pools["train"].metadata.model_copy(update={"name": "other"})}
@@ -143,7 +143,7 @@ def test_a_block_that_two_pools_may_use_is_brought_up_by_neither_s_schedule():
     assert [[each.name for each in group.schedules] for group in found.groups] == [[DOWN], [DOWN]]
 
 
-def test_the_terminate_hook_lets_the_instance_go_when_its_time_is_out():
+def test_the_terminate_hook_continues_when_its_heartbeat_ends():
     hook = one(documents(provisioner="asg")).hook
     assert hook is not None
     assert hook.result == "CONTINUE"
@@ -155,7 +155,7 @@ def test_the_terminate_hook_lets_the_instance_go_when_its_time_is_out():
 
 @pytest.mark.requirement("MG-1")
 @pytest.mark.requirement("MG-7")
-def test_a_managed_group_on_a_block_is_what_eks_takes():
+def test_a_node_group_on_a_block_is_what_eks_accepts():
     group = one(documents(provisioner="managed"))
     shape = managed.shape(group, version_of(group))
     assert shape.capacity_type == "CAPACITY_BLOCK"
@@ -179,7 +179,7 @@ def test_each_capacity_type_has_a_group_of_its_own(kind: str, capacity_type: str
     assert managed.capacity_type(Source(SourceKind(kind), "")) == capacity_type
 
 
-def test_without_an_image_eks_brings_its_own():
+def test_without_an_image_the_node_group_has_an_ami_type():
     spec = documents(provisioner="managed")
     (group,) = wanted_groups(spec, [block()], NOW, lambda pool, kind: TemplateInputs("")).groups
     assert group.ami_type == "AL2023_x86_64_NVIDIA"
@@ -190,7 +190,7 @@ def test_without_an_image_eks_brings_its_own():
 # --- which ones ---------------------------------------------------------------------------------------
 
 
-def test_native_pools_and_strangers_blocks_have_no_groups():
+def test_native_pools_and_blocks_of_others_have_no_groups():
     assert not wanted_groups(
         documents(), [block()], NOW, template_inputs_of(documents(), PretendImages())
     ).groups
@@ -201,7 +201,7 @@ def test_native_pools_and_strangers_blocks_have_no_groups():
 
 
 @pytest.mark.requirement("TR-10")
-def test_a_block_in_a_zone_without_subnets_is_a_problem_with_a_sentence():
+def test_a_block_in_a_zone_without_subnets_is_a_problem():
     spec = documents(provisioner="asg")
     found = wanted_groups(
         spec, [block(zone="us-east-1c"), block(id="cr-0b")], NOW, template_inputs_of(spec, PretendImages())
@@ -212,7 +212,7 @@ def test_a_block_in_a_zone_without_subnets_is_a_problem_with_a_sentence():
     assert "no subnets in us-east-1c" in sentence
 
 
-def test_by_the_hour_a_group_is_as_large_as_its_pool_may_become():
+def test_an_hourly_group_is_as_large_as_its_pool_may_become():
     spec = documents(provisioner="asg", sources=[{"type": "spot"}], limits={"gpus": 30, "nodes": 8})
     place = GroupKey("train", Source(SourceKind.SPOT), "p5.48xlarge", "us-east-1b")
     group = hourly_group(spec, spec.pools["train"], place, template_inputs_of(spec, PretendImages()))
@@ -221,7 +221,7 @@ def test_by_the_hour_a_group_is_as_large_as_its_pool_may_become():
     assert asg.shape(group, version_of(group)).maximum == 3
 
 
-def test_only_a_name_that_ends_with_a_reservation_names_one():
+def test_only_a_name_that_ends_in_a_reservation_id_is_for_a_reservation():
     """A pool's own name may look like it; what it launches by the hour from stays."""
     source = Source(SourceKind.BLOCK, CR)
     assert is_for_a_reservation(
@@ -233,7 +233,7 @@ def test_only_a_name_that_ends_with_a_reservation_names_one():
     assert is_for_a_reservation(template_name(spec, spec.pools["train"], "p5.48xlarge", source))
 
 
-def test_names_fit_eks_and_stay_apart():
+def test_names_fit_eks_and_stay_unique():
     source = Source(SourceKind.BLOCK, CR)
     names = {
         group_name("a-deployment-with-a-very-long-name", GroupKey(pool, source, "p5.48xlarge", "us-east-1a"))

@@ -296,8 +296,8 @@ class AwsAccount:
             for ending in sorted(endings, key=lambda ending: ending.at, reverse=True)
         }
         return [
-            replace(one, ends_at=end.at, ends_why=InstanceEnd(end.kind))
-            if (end := soonest.get(one.id))
-            else one
-            for one in found
+            replace(instance, ends_at=end.at, ends_why=InstanceEnd(end.kind))
+            if (end := soonest.get(instance.id))
+            else instance
+            for instance in found
         ]

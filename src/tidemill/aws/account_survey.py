@@ -70,8 +70,8 @@ class _AccountReader:
         groups, others = self._tried("Auto Scaling groups", lambda: self._groups(machines)) or ((), 0)
         zones = self._tried("subnets of the groups", lambda: self._zones(groups)) or {}
         for (what, why), names in self._parts.items():
-            told = f"{what} of {', '.join(sorted(dict.fromkeys(names)))}"
-            self._missed.append(NotRead(told, why, what in self._denied))
+            unread = f"{what} of {', '.join(sorted(dict.fromkeys(names)))}"
+            self._missed.append(NotRead(unread, why, what in self._denied))
         return Survey(
             self._clock.now(), self._aws.region, who, reservations, machines, groups, others, zones,
             tuple(self._missed),
@@ -115,7 +115,7 @@ class _AccountReader:
         return self._reader.each("extension", records, read_extension)
 
     def _machines(self, reservations: Iterable[Reservation]) -> tuple[SurveyedInstance, ...]:
-        ids = [one.id for one in reservations]
+        ids = [reservation.id for reservation in reservations]
         found: list[SurveyedInstance] = []
         for first in range(0, len(ids), _MOST_VALUES):
             filters = [{"Name": "capacity-reservation-id", "Values": ids[first : first + _MOST_VALUES]}]
@@ -180,10 +180,9 @@ class _AccountReader:
     def _hooks(self, group: str) -> tuple[Hook, ...]:
         answer = self._aws.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=group)
         found = self._reader.each("a hook", optional_records(answer, "LifecycleHooks"), read_hook)
+        longest_s = int(LONGEST_HOOK_WAIT.total_seconds())
         return tuple(
-            replace(one, heartbeat_s=min(one.heartbeat_s, int(LONGEST_HOOK_WAIT.total_seconds())))
-            for one in found
-            if one is not None
+            replace(hook, heartbeat_s=min(hook.heartbeat_s, longest_s)) for hook in found if hook is not None
         )
 
     def _trouble(self, group: ScalingGroup) -> str:
@@ -213,8 +212,8 @@ class _AccountReader:
                     found = self._of_each("launch templates", _name(record), partial(self._template, *key))
                     known |= {} if found is None else {key: found}
         return {
-            _name(one): group_target(one, [known[key] for key in templates_of(one) if key in known])
-            for one in records
+            _name(record): group_target(record, [known[key] for key in templates_of(record) if key in known])
+            for record in records
         }
 
     def _template(self, id_: str, version: str) -> Mapping[str, Any]:
@@ -236,10 +235,9 @@ class _AccountReader:
         for first in range(0, len(ids), _MOST_VALUES):
             # A filter instead of SubnetIds: a deleted subnet must not fail the call.
             filters = [{"Name": "subnet-id", "Values": ids[first : first + _MOST_VALUES]}]
-            for one in self._ec2("DescribeSubnets", "Subnets", Filters=filters):
-                found[str(optional_record(one).get("SubnetId"))] = str(
-                    optional_record(one).get("AvailabilityZone")
-                )
+            for record in self._ec2("DescribeSubnets", "Subnets", Filters=filters):
+                subnet = optional_record(record)
+                found[str(subnet.get("SubnetId"))] = str(subnet.get("AvailabilityZone"))
         return found
 
     def _ec2(self, operation: str, key: str, **given: Any) -> Iterator[Any]:
@@ -259,9 +257,9 @@ def _name(record: Mapping[str, Any]) -> str:
 
 def _members(record: Mapping[str, Any], *, staying: bool = True) -> tuple[str, ...]:
     return tuple(
-        str(one.get("InstanceId"))
-        for one in optional_records(record, "Instances")
-        if not (staying and str(one.get("LifecycleState")).startswith(("Terminat", "Detach")))
+        str(member.get("InstanceId"))
+        for member in optional_records(record, "Instances")
+        if not (staying and str(member.get("LifecycleState")).startswith(("Terminat", "Detach")))
     )
 
 
@@ -274,18 +272,18 @@ TemplateKey = tuple[str, str]  # lt-…, and a version or $Default or $Latest
 def templates_of(record: Mapping[str, Any]) -> tuple[TemplateKey, ...]:
     """Its launch templates. A group with a launch configuration has none; those cannot name a reservation."""
     mixed = optional_record(record, "MixedInstancesPolicy", "LaunchTemplate")
-    given = [
+    references = [
         optional_record(record, "LaunchTemplate"),
         optional_record(mixed, "LaunchTemplateSpecification"),
         *(
-            optional_record(one, "LaunchTemplateSpecification")
-            for one in optional_records(mixed, "Overrides")
+            optional_record(override, "LaunchTemplateSpecification")
+            for override in optional_records(mixed, "Overrides")
         ),
     ]
     keys = (
-        (str(one.get("LaunchTemplateId")), str(one.get("Version") or "$Default"))
-        for one in given
-        if one.get("LaunchTemplateId")
+        (str(reference.get("LaunchTemplateId")), str(reference.get("Version") or "$Default"))
+        for reference in references
+        if reference.get("LaunchTemplateId")
     )
     return tuple(dict.fromkeys(keys))
 

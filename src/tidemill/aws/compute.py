@@ -215,7 +215,7 @@ def run_instances_request(request: LaunchRequest, interfaces: Sequence[Mapping[s
         "InstanceType": request.instance_type,
         **in_subnet({"NetworkInterfaces": interfaces}, subnet),  # replaces the template's own interfaces
         **_market(request.source),
-        "TagSpecifications": [{"ResourceType": each, "Tags": tag_list(request.tags)} for each in _TAGGED],
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tag_list(request.tags)} for kind in _TAGGED],
     }
 
 

@@ -228,7 +228,11 @@ def _config(shape: NodeGroupShape, has: NodeGroupShape) -> dict[str, Any]:
     if set(shape.taints) != set(has.taints):
         new = [taint for taint in shape.taints if taint not in has.taints]
         replaced = {(key, effect) for key, _, effect in new}
-        old = [one for one in has.taints if one not in shape.taints and (one[0], one[2]) not in replaced]
+        old = [
+            taint
+            for taint in has.taints
+            if taint not in shape.taints and (taint[0], taint[2]) not in replaced
+        ]
         config["taints"] = {"addOrUpdateTaints": _taints(tuple(new)), "removeTaints": _taints(tuple(old))}
     if shape.maximum != has.maximum:
         config["scalingConfig"] = {"maxSize": max(1, shape.maximum)}

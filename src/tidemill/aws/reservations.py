@@ -90,7 +90,9 @@ def _extended(reservation: Reservation, extensions: list[Extension]) -> Reservat
     if not extensions:
         return reservation
     waiting = [extension.end for extension in extensions if extension.state is ExtensionState.PAYMENT_PENDING]
-    paid_usd = sum(each.fee_usd for each in extensions if each.state is ExtensionState.PAYMENT_SUCCEEDED)
+    paid_usd = sum(
+        extension.fee_usd for extension in extensions if extension.state is ExtensionState.PAYMENT_SUCCEEDED
+    )
     fee_usd = reservation.fee_usd + paid_usd if reservation.fee_usd else 0
     return replace(reservation, extension_pending_to=max(waiting, default=None), fee_usd=fee_usd)
 

@@ -100,7 +100,7 @@ def early_scale_downs(group: Group, deadline: datetime | None) -> Iterator[Sched
     empty: they would end what is launched before they fire.
     """
     staying = sum(member.counts for member in group.members)
-    for schedule in sorted(group.schedules, key=lambda each: each.at):
+    for schedule in sorted(group.schedules, key=lambda action: action.at):
         if deadline is not None and schedule.at >= deadline:
             continue
         if schedule.by_eks:

@@ -270,7 +270,7 @@ def _device(device: BlockDevice) -> dict[str, Any]:
 
 def _tags(spec: Spec, pool: ComputePool) -> list[dict[str, Any]]:
     listed = [{"Key": key, "Value": value} for key, value in node_tags(spec, pool)]
-    return [{"ResourceType": each, "Tags": listed} for each in ("instance", "volume", "network-interface")]
+    return [{"ResourceType": kind, "Tags": listed} for kind in ("instance", "volume", "network-interface")]
 
 
 def _fit_for_a_node_group(data: Mapping[str, Any]) -> None:

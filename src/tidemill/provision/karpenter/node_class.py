@@ -201,8 +201,12 @@ def _interfaces(spec: Spec, pool: ComputePool, api: KarpenterApi, own: NodeClass
         )
     return {
         "networkInterfaces": [
-            {"networkCardIndex": one.card, "deviceIndex": one.device, "interfaceType": one.kind}
-            for one in layouts.pop()
+            {
+                "networkCardIndex": interface.card,
+                "deviceIndex": interface.device,
+                "interfaceType": interface.kind,
+            }
+            for interface in layouts.pop()
         ]
     }
 
