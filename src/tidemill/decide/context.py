@@ -62,7 +62,7 @@ class _Group:
     end: End | None = None
 
 
-class _Told:
+class _LastUnmet:
     """The last reason given for each pending pod, by uid."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class DecisionContext:
         self.owner = spec.platform.spec.deployment
         self.templates = templates(spec)
         self.memory = memory_of(spec)
-        self._told = self.memory.of(_Told).unmet
+        self._last_unmet = self.memory.of(_LastUnmet).unmet
         self.reservations: dict[str, Reservation] = {r.id: r for r in world.reservations}
         self.workloads: dict[str, Workload] = {workload.name: workload for workload in world.workloads}
         # Services with a minimum or a hand-over method need extra time to leave a source that ends.
@@ -126,17 +126,17 @@ class DecisionContext:
         self.actions.append(action)
 
     def hold(self, pod: Pod, code: UnmetCode, reason: HoldReason, earliest: datetime | None = None) -> None:
-        told = self._told.get(pod.uid)
+        unmet = self._last_unmet.get(pod.uid)
         if (
-            told is None
-            or (told.reason is not reason and told.reason != reason)
-            or told.code != code
-            or told.earliest != earliest
+            unmet is None
+            or (unmet.reason is not reason and unmet.reason != reason)
+            or unmet.code != code
+            or unmet.earliest != earliest
         ):
-            if len(self._told) > 2 * len(self.world.pods) + 1000:
-                self._told.clear()
-            told = self._told[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
-        self.unmet[pod.uid] = told
+            if len(self._last_unmet) > 2 * len(self.world.pods) + 1000:
+                self._last_unmet.clear()
+            unmet = self._last_unmet[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
+        self.unmet[pod.uid] = unmet
 
     def warn(self, about: str, reason: AnyWarning) -> None:
         self.warnings.append(Warning(about, reason))

@@ -27,38 +27,38 @@ from tidemill.model.resources import Resources
 from tidemill.spec import names
 
 
-def mitigations(context: DecisionContext, one: ServiceForecast) -> tuple[Mitigation, ...]:
+def mitigations(context: DecisionContext, service: ServiceForecast) -> tuple[Mitigation, ...]:
     """The cheapest first, unavailable ones last. Empty where the service is not short."""
-    if one.short is None:
+    if service.short is None:
         return ()
     ways = (_extension, _more_of_b, _start_now, _bridge)
-    return cheapest_first(way(context, one) for way in ways)
+    return cheapest_first(way(context, service) for way in ways)
 
 
-def instances_needed(context: DecisionContext, one: ServiceForecast) -> int:
+def instances_needed(context: DecisionContext, service: ServiceForecast) -> int:
     """Nodes of the block's type for all replicas that leave it."""
-    kind = context.spec.catalog.types.get(one.block.instance_type)
-    beside = how_many(one.workload.shape, Resources(kind.allocatable)) if kind is not None else 0
-    return ceil(one.leaving / beside) if beside else one.block.count
+    kind = context.spec.catalog.types.get(service.block.instance_type)
+    beside = how_many(service.workload.shape, Resources(kind.allocatable)) if kind is not None else 0
+    return ceil(service.leaving / beside) if beside else service.block.count
 
 
-def _lasts(one: ServiceForecast) -> timedelta:
+def _lasts(service: ServiceForecast) -> timedelta:
     """How long it is short; a day where that is unknown."""
-    assert one.short is not None
-    return one.short.lasts if one.short.lasts is not None else DAY
+    assert service.short is not None
+    return service.short.lasts if service.short.lasts is not None else DAY
 
 
-def _usd_day(context: DecisionContext, one: ServiceForecast, count: int) -> float | None:
+def _usd_day(context: DecisionContext, service: ServiceForecast, count: int) -> float | None:
     """Of `count` instances: at the rate the block was bought at, else at the catalog's."""
-    block = one.block
+    block = service.block
     if block.fee_usd and block.end is not None:
         return block_usd_day(block) / block.count * count
     kind = context.spec.catalog.types.get(block.instance_type)
     return None if kind is None or kind.block_usd_h is None else kind.block_usd_h * count * 24
 
 
-def _extension(context: DecisionContext, one: ServiceForecast) -> Mitigation:
-    block, days = one.block, max(1, ceil(_lasts(one) / DAY))
+def _extension(context: DecisionContext, service: ServiceForecast) -> Mitigation:
+    block, days = service.block, max(1, ceil(_lasts(service) / DAY))
     impossible = _why_not_extendable(context, block, days)
     offers = [
         (offer.fee_usd, offer.id, f"extend {block.id} with {offer.id}")
@@ -67,7 +67,7 @@ def _extension(context: DecisionContext, one: ServiceForecast) -> Mitigation:
         for offer in search.offers
         if block.end is not None and offer.end >= block.end + days * DAY
     ]
-    rate = _usd_day(context, one, block.count)
+    rate = _usd_day(context, service, block.count)
     words = f"extend {block.id} by {days}d, estimated at its rate; EC2 has shown no offer"
     estimate = None if rate is None else rate * days, words
     return price("a-days-extension-of-a", offers, estimate=estimate, impossible=impossible)
@@ -87,34 +87,38 @@ def _why_not_extendable(context: DecisionContext, block: Reservation, days: int)
     return ""
 
 
-def _more_of_b(context: DecisionContext, one: ServiceForecast) -> Mitigation:
-    count = instances_needed(context, one)
+def _more_of_b(context: DecisionContext, service: ServiceForecast) -> Mitigation:
+    count = instances_needed(context, service)
     options = [
         (offer.fee_usd, offer.id, f"buy {offer.id}, which starts in time")
-        for offer in _fitting_offers(context, one, count)
+        for offer in _fitting_offers(context, service, count)
     ]
-    words = f"a block of {count} that starts a day before, estimated at the rate of {one.block.id}"
-    estimate = _usd_day(context, one, count), f"{words}; EC2 has shown no offer"
-    bought = f"{one.successor.id} is bought: its start cannot be moved" if one.successor is not None else ""
+    words = f"a block of {count} that starts a day before, estimated at the rate of {service.block.id}"
+    estimate = _usd_day(context, service, count), f"{words}; EC2 has shown no offer"
+    bought = (
+        f"{service.successor.id} is bought: its start cannot be moved"
+        if service.successor is not None
+        else ""
+    )
     return price("a-day-more-of-b", options, estimate=estimate, impossible=bought)
 
 
-def _start_now(context: DecisionContext, one: ServiceForecast) -> Mitigation:
-    count = instances_needed(context, one)
+def _start_now(context: DecisionContext, service: ServiceForecast) -> Mitigation:
+    count = instances_needed(context, service)
     options = [
         (offer.fee_usd, offer.id, f"buy {offer.id}, which starts now and runs beside both")
-        for offer in _fitting_offers(context, one, count)
+        for offer in _fitting_offers(context, service, count)
         if (offer.start.hour, offer.start.minute) != (11, 30)  # only a start-now block is off the grid
     ]
-    words = f"a start-now block of {count} for a day, estimated at the rate of {one.block.id}"
-    estimate = _usd_day(context, one, count), f"{words}; ask EC2 within the last day"
+    words = f"a start-now block of {count} for a day, estimated at the rate of {service.block.id}"
+    estimate = _usd_day(context, service, count), f"{words}; ask EC2 within the last day"
     return price("a-start-now-block", options, estimate=estimate)
 
 
-def _fitting_offers(context: DecisionContext, one: ServiceForecast, count: int) -> Iterator[Offer]:
+def _fitting_offers(context: DecisionContext, service: ServiceForecast, count: int) -> Iterator[Offer]:
     """Of the offers EC2 has shown for the pool: there in time, and long enough."""
-    kinds = context.templates[one.pool].kinds
-    by, until = one.deadline - one.needed, one.deadline + _lasts(one)
+    kinds = context.templates[service.pool].kinds
+    by, until = service.deadline - service.needed, service.deadline + _lasts(service)
     for search in context.world.searches:
         for offer in search.offers:
             in_time = offer.start <= by and offer.end >= until
@@ -122,25 +126,25 @@ def _fitting_offers(context: DecisionContext, one: ServiceForecast, count: int) 
                 yield offer
 
 
-def _bridge(context: DecisionContext, one: ServiceForecast) -> Mitigation:
-    count = instances_needed(context, one)
-    kind = context.spec.catalog.types.get(one.block.instance_type)
-    if one.bridged:
+def _bridge(context: DecisionContext, service: ServiceForecast) -> Mitigation:
+    count = instances_needed(context, service)
+    kind = context.spec.catalog.types.get(service.block.instance_type)
+    if service.bridged:
         impossible = "it is bridged already, one wave at a time; by scale all come up at once"
         return price("an-on-demand-bridge", impossible=impossible)
     if kind is None or kind.on_demand_usd_h is None:
-        impossible = f"no on-demand price of {one.block.instance_type} is known"
+        impossible = f"no on-demand price of {service.block.instance_type} is known"
         return price("an-on-demand-bridge", impossible=impossible)
-    usd = bridge_usd(kind.on_demand_usd_h, count, _lasts(one), one.boot.length + one.load.length)
+    usd = bridge_usd(kind.on_demand_usd_h, count, _lasts(service), service.boot.length + service.load.length)
     words = f"{count} {kind.name} on demand at ${kind.on_demand_usd_h:,.2f} an hour each, if EC2 has them"
-    return price("an-on-demand-bridge", [(usd, "", f"{words}{_lacks_for_overflow(context, one)}")])
+    return price("an-on-demand-bridge", [(usd, "", f"{words}{_lacks_for_overflow(context, service)}")])
 
 
-def _lacks_for_overflow(context: DecisionContext, one: ServiceForecast) -> str:
-    pool = context.templates[one.pool].pool
+def _lacks_for_overflow(context: DecisionContext, service: ServiceForecast) -> str:
+    pool = context.templates[service.pool].pool
     lacks = []
     if not any(source.type == "on-demand" for source in pool.spec.sources):
         lacks.append(f"pool {pool.name} must list on-demand with its caps")
-    if not one.workload.terms.overflow:
-        lacks.append(f'{one.workload.name} must say {names.OVERFLOW}: "true"')
+    if not service.workload.terms.overflow:
+        lacks.append(f'{service.workload.name} must say {names.OVERFLOW}: "true"')
     return f" ({'; '.join(lacks)})" if lacks else ""

@@ -23,12 +23,12 @@ NOBODY_FOLLOWS = timedelta(days=2)
 
 
 def warn_of_shortages(context: DecisionContext) -> None:
-    for one in _forecasts(context) if context.workloads else ():
-        name = one.workload.name
-        if one.lacking:
-            context.warn(f"hand-over of {name}", MethodUnavailable(one.method.value, one.lacking))
-        if _is_news(context, one):
-            context.warn(name, _short(one, mitigations(context, one)))
+    for service in _forecasts(context) if context.workloads else ():
+        name = service.workload.name
+        if service.lacking:
+            context.warn(f"hand-over of {name}", MethodUnavailable(service.method.value, service.lacking))
+        if _is_news(context, service):
+            context.warn(name, _short(service, mitigations(context, service)))
     for template in context.templates.values():
         for reason in pins_that_must_move(context, template):
             context.warn(f"pool {template.pool.name}", reason)
@@ -48,14 +48,14 @@ def _forecasts(context: DecisionContext) -> list[ServiceForecast]:
         for reservation in world.reservations
         if reservation.available and reservation.owner == context.owner
     ]
-    for one in empty:
-        context.wake(launched_at(context, one) + LOOK_AGAIN)
+    for reservation in empty:
+        context.wake(launched_at(context, reservation) + LOOK_AGAIN)
     follow_from: tuple[object, ...] = (
         world.reservations,
         world.workloads,
         world.budgets,
         tuple((view.facts.standing, view.drain_from) for view in context.views),
-        tuple(launched_at(context, one) for one in empty),
+        tuple(launched_at(context, reservation) for reservation in empty),
     )
     cache = context.memory.of(_ForecastCache)
     if cache.follow_from != follow_from:
@@ -63,45 +63,45 @@ def _forecasts(context: DecisionContext) -> list[ServiceForecast]:
     return cache.forecasts
 
 
-def _is_news(context: DecisionContext, one: ServiceForecast) -> bool:
+def _is_news(context: DecisionContext, service: ServiceForecast) -> bool:
     """A move that is under way is reported by its steps."""
-    if one.short is None:
+    if service.short is None:
         return False
-    if one.short.lasts is None and context.now < one.deadline - NOBODY_FOLLOWS:
-        context.wake(one.deadline - NOBODY_FOLLOWS)
+    if service.short.lasts is None and context.now < service.deadline - NOBODY_FOLLOWS:
+        context.wake(service.deadline - NOBODY_FOLLOWS)
         return False
-    return context.now < one.drain_from or not _may_still_move(context, one, one.short.since)
+    return context.now < service.drain_from or not _may_still_move(context, service, service.short.since)
 
 
-def _may_still_move(context: DecisionContext, one: ServiceForecast, by: datetime) -> bool:
+def _may_still_move(context: DecisionContext, service: ServiceForecast, by: datetime) -> bool:
     """During a move its own replacements take the free nodes: only a node that comes too late is certain."""
-    if may_launch(context, one.workload):
+    if may_launch(context, service.workload):
         return True
-    goes_as = context.workloads.get(one.workload.pair, one.workload)
-    found = successors(context, goes_as, one.deadline, (one.source,))
+    goes_as = context.workloads.get(service.workload.pair, service.workload)
+    found = successors(context, goes_as, service.deadline, (service.source,))
     return any(after.start + boot_of(context, template).length <= by for template, after in found)
 
 
-def _short(one: ServiceForecast, ways: tuple[Mitigation, ...]) -> ServiceShort:
-    short = one.short
+def _short(service: ServiceForecast, ways: tuple[Mitigation, ...]) -> ServiceShort:
+    short = service.short
     assert short is not None
     if short.lasts is None:
         kind = ShortKind.NO_SUCCESSOR
-    elif one.in_effect is Method.EVICT and one.minimum >= one.workload.replicas:
+    elif service.in_effect is Method.EVICT and service.minimum >= service.workload.replicas:
         kind = ShortKind.MINIMUM_IS_ALL
     else:
-        kind = ShortKind.BRIDGE_IN_WAVES if one.bridged else ShortKind.SUCCESSOR_LATE
+        kind = ShortKind.BRIDGE_IN_WAVES if service.bridged else ShortKind.SUCCESSOR_LATE
     return ServiceShort(
         kind,
-        minimum=one.minimum,
+        minimum=service.minimum,
         since=short.since,
         lasts=short.lasts,
-        block=one.block.id,
-        deadline=one.deadline,
-        method=one.in_effect.value,
-        leaving=one.leaving,
-        successor=one.successor.id if one.successor is not None else "",
-        ready_from=one.ready_from,
+        block=service.block.id,
+        deadline=service.deadline,
+        method=service.in_effect.value,
+        leaving=service.leaving,
+        successor=service.successor.id if service.successor is not None else "",
+        ready_from=service.ready_from,
         remedies=tuple((way.means, way.usd) for way in ways if way.usd is not None),
     )
 
@@ -141,7 +141,15 @@ def _last_of(context: DecisionContext, ids: set[str]) -> Reservation | None:
         for reservation in context.world.reservations
         if reservation.id in ids and reservation.state in SECURED_STATES
     ]
-    return max(held, key=lambda one: (one.end is None, one.end or one.start, one.id), default=None)
+    return max(
+        held,
+        key=lambda reservation: (
+            reservation.end is None,
+            reservation.end or reservation.start,
+            reservation.id,
+        ),
+        default=None,
+    )
 
 
 def _must_move(template: PoolTemplate, last: Reservation | None, after: Reservation) -> PinMustMove:

@@ -71,7 +71,7 @@ class Explainer:
     """One answer serves every item of a kind for which the same sources last long enough."""
 
     def __init__(self, context: DecisionContext, candidates: Candidates) -> None:
-        self._context, self._found = context, candidates
+        self._context, self._candidates = context, candidates
         self._known: dict[tuple[object, ...], list[_Known]] = {}
         self._pairs: list[tuple[PoolTemplate, set[_Met]]] | None = None
         self._reasons = context.memory.of(_Reasons)
@@ -85,7 +85,7 @@ class Explainer:
             self._context.wake(self._context.now + (known.passing - item.need) + timedelta(seconds=1))
         reason = self._with_own_need(known.reason, item.need) if answer.own_need else known.reason
         earliest = answer.earliest
-        promised = self._found.promised.get(id(item))
+        promised = self._candidates.promised.get(id(item))
         if promised is not None:
             since, source = promised
             reason = HoldReason(HoldKind.KEPT_FOR_IT, name=source, at=since)
@@ -107,7 +107,10 @@ class Explainer:
         return None
 
     def _work_out(self, item: QueueItem) -> _Known:
-        answers = [_ask(self._context, item, one, self._found) for one in self._context.templates.values()]
+        answers = [
+            _ask(self._context, item, template, self._candidates)
+            for template in self._context.templates.values()
+        ]
         best = max(answers, key=lambda answer: answer.closeness, default=None)
         if best is None:
             best = Explanation(0, "impossible", HoldReason(HoldKind.NO_POOL))
@@ -142,18 +145,21 @@ class Explainer:
     def _ends(self) -> list[tuple[PoolTemplate, set[_Met]]]:
         """For each pool: every possible start with an end that a pod could meet there."""
         if self._pairs is None:
-            self._pairs = [(one, self._ends_in(one)) for one in self._context.templates.values()]
+            self._pairs = [
+                (template, self._ends_in(template)) for template in self._context.templates.values()
+            ]
         return self._pairs
 
     def _ends_in(self, template: PoolTemplate) -> set[_Met]:
-        context, found, now = self._context, self._found, self._context.now
-        here = {(group.end, True) for group in found.groups.values() if group.template is template}
+        context, candidates, now = self._context, self._candidates, self._context.now
+        here = {(group.end, True) for group in candidates.groups.values() if group.template is template}
         # Money that nobody spends runs out ever later: its end moves on with the time.
-        mine = [one for one in found.launch_options if one.template is template]
-        here |= {(end_of_option(context, one), one.hourly_cap is None) for one in mine}
+        options = [option for option in candidates.launch_options if option.template is template]
+        here |= {(end_of_option(context, option), option.hourly_cap is None) for option in options}
         met = {(start, end, passes) for end, passes in here for start in (now, now + BOOT)}
         return met | {
-            (one.start + BOOT, _end_of(one, template.pool), False) for one in _coming(context, template)
+            (reservation.start + BOOT, _end_of(reservation, template.pool), False)
+            for reservation in _coming(context, template)
         }
 
 
@@ -172,7 +178,9 @@ def _ask(
         reason = HoldReason(kind, pool.name, count=len(item.pods), of=int(most))
         return Explanation(32, "limit" if limited else "gang", reason)
     coming = _next_reservation(context, item, template)
-    refusals = {refusal(context, item, one) for one in candidates.launch_options if one.template is template}
+    refusals = {
+        refusal(context, item, option) for option in candidates.launch_options if option.template is template
+    }
     answer = _closest(context, item, pool, refusals, candidates)
     if coming is None:
         return answer
@@ -194,7 +202,7 @@ def _closest(
     if (
         None in refusals
         and item.terms.overflow
-        and any(one.hourly_cap for one in candidates.launch_options if one.pool is pool)
+        and any(option.hourly_cap for option in candidates.launch_options if option.pool is pool)
     ):
         return Explanation(29, "budget", HoldReason(HoldKind.OVERFLOW_TOO_SHORT, pool.name))
     if _too_large(context, item, pool, refusals, candidates):
@@ -206,9 +214,9 @@ def _closest(
         return Explanation(30, "limit", HoldReason(HoldKind.LIMITS_REACHED, pool.name, pairs=_limits(pool)))
     if Refusal.RESTING in refusals:
         until = min(
-            one.resting_until
-            for one in candidates.launch_options
-            if one.pool is pool and one.resting_until is not None
+            option.resting_until
+            for option in candidates.launch_options
+            if option.pool is pool and option.resting_until is not None
         )
         reason = HoldReason(HoldKind.NO_EC2_CAPACITY, pool.name, at=until)
         return Explanation(29, "no-capacity", reason, until)
@@ -263,7 +271,9 @@ def _most_at_once(context: DecisionContext, template: PoolTemplate) -> float:
     for wanted in pool.spec.sources:
         if wanted.type in ("block", "odcr"):
             counts = [
-                one.count for one in usable_reservations(context, pool, wanted) if one.state in LIVE_STATES
+                reservation.count
+                for reservation in usable_reservations(context, pool, wanted)
+                if reservation.state in LIVE_STATES
             ]
             most = max(most, max(counts, default=0))
         else:
@@ -275,8 +285,8 @@ def _most_at_once(context: DecisionContext, template: PoolTemplate) -> float:
 def _gang_too_large(item: QueueItem, pool: ComputePool, candidates: Candidates) -> Explanation:
     """One of its pods would find a node, all of them together do not."""
     count = len(item.pods)
-    kinds = [one for one in candidates.launch_options if one.pool is pool]
-    if not any(one.allowance.allows(one.kind, count) for one in kinds):
+    options = [option for option in candidates.launch_options if option.pool is pool]
+    if not any(option.allowance.allows(option.kind, count) for option in options):
         reason = HoldReason(HoldKind.GANG_OVER_LIMITS_LEFT, pool.name, count=count, pairs=_limits(pool))
         return Explanation(31, "limit", reason)
     return Explanation(28, "gang", HoldReason(HoldKind.GANG_WITHOUT_SOURCE, pool.name, count=count))
@@ -334,11 +344,11 @@ def _misfit(context: DecisionContext, item: QueueItem, template: PoolTemplate) -
 def _coming(context: DecisionContext, template: PoolTemplate) -> list[Reservation]:
     """Reservations the pool may use that have not started."""
     return [
-        one
+        reservation
         for wanted in template.pool.spec.sources
         if wanted.type in ("block", "odcr")
-        for one in usable_reservations(context, template.pool, wanted)
-        if one.state in NOT_STARTED_STATES and one.instance_type in template.kinds
+        for reservation in usable_reservations(context, template.pool, wanted)
+        if reservation.state in NOT_STARTED_STATES and reservation.instance_type in template.kinds
     ]
 
 
@@ -348,15 +358,16 @@ def _next_reservation(
     """The first reservation still to start that would last long enough for it."""
     pool = template.pool
     good = [
-        one
-        for one in _coming(context, template)
-        if one.count >= len(item.pods) and lasts(item, _end_of(one, pool), pool, one.start + BOOT)
+        reservation
+        for reservation in _coming(context, template)
+        if reservation.count >= len(item.pods)
+        and lasts(item, _end_of(reservation, pool), pool, reservation.start + BOOT)
     ]
-    return min(good, key=lambda one: (one.start, one.id), default=None)
+    return min(good, key=lambda reservation: (reservation.start, reservation.id), default=None)
 
 
-def _end_of(one: Reservation, pool: ComputePool) -> End:
-    deadline = deadline_of(one, pool.spec.provisioner)
+def _end_of(reservation: Reservation, pool: ComputePool) -> End:
+    deadline = deadline_of(reservation, pool.spec.provisioner)
     return End(deadline, deadline - SHORTEST_LEAD if deadline else None)
 
 
