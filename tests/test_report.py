@@ -117,7 +117,7 @@ def test_blocks_of_other_deployments_are_not_shown():
 
 
 def test_a_block_is_shown_by_its_name_or_else_by_its_id():
-    assert only(shown(spec(), world(block()), called={"cr-1": "tide-a"}).blocks).name == "tide-a"
+    assert only(shown(spec(), world(block()), block_names={"cr-1": "tide-a"}).blocks).name == "tide-a"
     assert only(shown(spec(), world(block(tags=(("Name", "november"),)))).blocks).name == "november"
     assert only(shown(spec(), world(block())).blocks).name == "cr-1"
 

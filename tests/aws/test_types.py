@@ -14,7 +14,7 @@ from tidemill.aws.fields import Unreadable
 from tidemill.aws.prices import price
 from tidemill.aws.types import accelerated_types, read_type
 from tidemill.catalog import load
-from tidemill.catalog.refreshed import Refreshed, applied, not_told
+from tidemill.catalog.refreshed import Refreshed, applied, not_listed
 from tidemill.model.errors import Retryable
 from tidemill.store.open_ledger import WallClock
 
@@ -26,7 +26,7 @@ def test_a_refreshed_catalog_says_of_every_shipped_type_what_ships(wired: Wired)
     told = Refreshed(
         region="us-east-1", as_of=WallClock().now().date(), source="EC2", types=accelerated_types(wired.aws)
     )
-    assert not_told(told) == NOT_IN_THE_TABLE
+    assert not_listed(told) == NOT_IN_THE_TABLE
     made = applied(told)
     for name, shipped in load().types.items():
         assert made.types[name] == shipped, name

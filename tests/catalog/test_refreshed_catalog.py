@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidemill.catalog import load, shipped_types
-from tidemill.catalog.refreshed import Prices, Refreshed, TypeFacts, applied, not_told, read, written
+from tidemill.catalog.refreshed import Prices, Refreshed, TypeFacts, applied, not_listed, read, written
 
 TODAY = date(2026, 11, 15)
 
@@ -43,7 +43,7 @@ def test_facts_from_aws_replace_the_shipped_ones():
 def test_types_that_aws_does_not_list_stay_and_are_reported():
     told = refreshed(facts("p5.48xlarge"))
     assert set(applied(told).types) == set(load().types)
-    assert not_told(told) == tuple(name for name in load().types if name != "p5.48xlarge")
+    assert not_listed(told) == tuple(name for name in load().types if name != "p5.48xlarge")
 
 
 def test_a_new_type_is_listed_last():

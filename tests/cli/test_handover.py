@@ -29,7 +29,7 @@ def test_dry_run_shows_method_overlap_and_steps_of_every_service() -> None:
     assert "Hand-over of block-a" in text
     assert "Deployment/chat in serving, pool serve: keeps its minimum" in text
     assert "(measured)" in text
-    assert "its template is touched: 2 new at a time" in text
+    assert "its rollout is restarted, 2 new replicas at a time" in text
     assert "missing: maxUnavailable comes to 1: set it to 0" in text
 
 

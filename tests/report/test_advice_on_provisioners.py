@@ -58,12 +58,12 @@ def test_advises_by_what_the_pool_needs(how, expected):
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ({}, "names no Karpenter"),
-        ({"platform": {"karpenter": {"version": "1.5.0"}}}, "Karpenter 1.5.0 knows no Capacity Blocks"),
+        ({}, "has no Karpenter"),
+        ({"platform": {"karpenter": {"version": "1.5.0"}}}, "Karpenter 1.5.0 does not support Capacity Blocks"),
         ({"requirements": GB200, "platform": KARPENTER}, "60 minutes before it"),
         (
             {"node_class": {"launchTemplate": {"id": "lt-0abc"}}, "platform": KARPENTER},
-            "no existing launch template",
+            "cannot use an existing launch template",
         ),
     ],
 )
@@ -78,7 +78,7 @@ def test_says_what_each_provisioner_costs():
     _, each = judged(platform=KARPENTER, node_class={"efa": True})
     assert any("ten minutes less" in reason for reason in each["managed"].costs)
     assert any("ten minutes less" in reason for reason in each["karpenter"].costs)
-    assert any("not promised whole" in reason for reason in each["karpenter"].costs)
+    assert any("may start in part" in reason for reason in each["karpenter"].costs)
     assert not each["native"].costs
 
 

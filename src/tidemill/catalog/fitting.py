@@ -47,8 +47,8 @@ def fitting(
 
     Among equal prices the one that strands fewer accelerators, then the smaller one.
     """
-    found = (_fit(one, requests, daemons) for one in types)
-    return tuple(sorted((fit for fit in found if fit is not None), key=_rank))
+    fits = (_fit(instance_type, requests, daemons) for instance_type in types)
+    return tuple(sorted((fit for fit in fits if fit is not None), key=_rank))
 
 
 def cheapest(fits: Iterable[Fit]) -> Fit | None:

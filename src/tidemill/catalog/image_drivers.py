@@ -17,10 +17,10 @@ def driver_of(alias: str, kubernetes: str) -> str | None:
     family, _, version = alias.partition("@")
     if family != "al2023":
         return None
-    found = _releases().get(version)
-    if isinstance(found, dict):
-        found = found.get(kubernetes)
-    return found if found is None else str(found)
+    driver = _releases().get(version)
+    if isinstance(driver, dict):
+        driver = driver.get(kubernetes)
+    return driver if driver is None else str(driver)
 
 
 def too_old(driver: str) -> bool:

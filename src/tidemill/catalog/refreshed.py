@@ -74,7 +74,7 @@ class Refreshed(_Strict):
     def newer(self) -> bool:
         """Than everything that ships. A later version of Tidemill may know better than an old answer of AWS."""
         shipped = load()
-        dates = (shipped.types_as_of, *(one.as_of for one in shipped.price_lists))
+        dates = (shipped.types_as_of, *(prices.as_of for prices in shipped.price_lists))
         return self.as_of.isoformat() > max(dates)
 
 
@@ -92,14 +92,14 @@ def read(text: str | bytes, region: str) -> Refreshed:
     if isinstance(version, int) and version > VERSION:
         raise ValueError("a newer Tidemill wrote it")
     try:
-        found = Refreshed.model_validate_json(text)
+        refreshed = Refreshed.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "all of it"
         raise ValueError(f"{where}: {first['msg']}") from None
-    if found.region != region:
-        raise ValueError(f"it is for {found.region}")
-    return found
+    if refreshed.region != region:
+        raise ValueError(f"it is for {refreshed.region}")
+    return refreshed
 
 
 def corrected(facts: TypeFacts) -> TypeFacts:
@@ -116,10 +116,10 @@ def corrected(facts: TypeFacts) -> TypeFacts:
 
 def applied(refreshed: Refreshed) -> Catalog:
     """The catalog that ships, with what AWS said in place of it; types that do not ship come last."""
-    told = {one.name: one.model_dump() for one in map(corrected, refreshed.types)}
-    known = [_replaced(facts, told.pop(facts["name"], None)) for facts in shipped_types()]
+    fresh = {facts.name: facts.model_dump() for facts in map(corrected, refreshed.types)}
+    known = [_replaced(facts, fresh.pop(facts["name"], None)) for facts in shipped_types()]
     return assembled(
-        [*known, *sorted(told.values(), key=_by_family)],
+        [*known, *sorted(fresh.values(), key=_by_family)],
         _lists(refreshed),
         as_of=refreshed.as_of.isoformat(),
         source=refreshed.source,
@@ -127,16 +127,16 @@ def applied(refreshed: Refreshed) -> Catalog:
     )
 
 
-def not_told(refreshed: Refreshed) -> tuple[str, ...]:
+def not_listed(refreshed: Refreshed) -> tuple[str, ...]:
     """Types that ship and that AWS does not list in this region."""
-    told = {one.name for one in refreshed.types}
-    return tuple(facts["name"] for facts in shipped_types() if facts["name"] not in told)
+    listed = {facts.name for facts in refreshed.types}
+    return tuple(facts["name"] for facts in shipped_types() if facts["name"] not in listed)
 
 
-def _replaced(shipped: Mapping[str, Any], told: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if told is None:
+def _replaced(shipped: Mapping[str, Any], fresh: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if fresh is None:
         return shipped
-    return {**told, "ultraserver": shipped.get("ultraserver", "")}
+    return {**fresh, "ultraserver": shipped.get("ultraserver", "")}
 
 
 def _by_family(facts: Mapping[str, Any]) -> tuple[str, int, str]:
@@ -148,7 +148,7 @@ def _lists(refreshed: Refreshed) -> tuple[PriceList, ...]:
     prices = refreshed.on_demand
     if prices is None:
         return shipped_prices()
-    others = (one for one in shipped_prices() if one.kind != _ON_DEMAND)
+    others = (prices for prices in shipped_prices() if prices.kind != _ON_DEMAND)
     return (
         *others,
         PriceList(_ON_DEMAND, prices.as_of.isoformat(), refreshed.region, prices.source, prices.usd_h),

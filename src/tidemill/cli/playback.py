@@ -113,7 +113,7 @@ class Playback:
         now = self.rehearsal.timeline.now()
         seen = World(now=now) if world is None else replace(world, now=now)
         return status(
-            self.rehearsal.spec, seen, self.rehearsal.plan, called=reservation_names(self.rehearsal)
+            self.rehearsal.spec, seen, self.rehearsal.plan, block_names=reservation_names(self.rehearsal)
         )
 
     def frame(self) -> Frame:

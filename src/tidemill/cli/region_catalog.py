@@ -202,11 +202,11 @@ def _prices_text(refreshed: Refreshed) -> str:
 
 def _remarks(refreshed: Refreshed, why_not: str) -> list[str]:
     from tidemill.catalog import load
-    from tidemill.catalog.refreshed import not_told
+    from tidemill.catalog.refreshed import not_listed
 
     remarks = [f"on-demand prices stay as shipped: {why_not}"] if why_not else []
     remarks.append("prices of Capacity Blocks stay as shipped: AWS lists none; each offer has its own")
-    if left := not_told(refreshed):
+    if left := not_listed(refreshed):
         remarks.append(f"not in this region, so as shipped: {', '.join(left)}")
     if not refreshed.newer:
         remarks.append(f"it is not used: the shipped catalog is as new ({load().types_as_of})")
@@ -214,7 +214,7 @@ def _remarks(refreshed: Refreshed, why_not: str) -> list[str]:
 
 
 def _refresh_document(refreshed: Refreshed, catalog: Catalog, file: str, why_not: str) -> dict[str, object]:
-    from tidemill.catalog.refreshed import not_told
+    from tidemill.catalog.refreshed import not_listed
 
     return {
         "region": refreshed.region,
@@ -223,7 +223,7 @@ def _refresh_document(refreshed: Refreshed, catalog: Catalog, file: str, why_not
         "file": file,
         "used": refreshed.newer,
         "types": [instance_type.name for instance_type in refreshed.types],
-        "kept_as_shipped": list(not_told(refreshed)),
+        "kept_as_shipped": list(not_listed(refreshed)),
         "prices_on_demand": len(refreshed.on_demand.usd_h) if refreshed.on_demand else 0,
         "prices_not_read": why_not,
         "prices_as_of": catalog.prices_as_of,

@@ -47,7 +47,7 @@ def take_snapshot(rehearsal: Rehearsal, scenario: str) -> Snapshot:
             spec,
             world,
             plan,
-            called=reservation_names(rehearsal),
+            block_names=reservation_names(rehearsal),
             used_gpu_hours=rehearsal.recorder.used_hours_until(world.now),
         ),
         next_steps(spec, world, plan, change_rows(rehearsal.planned(world))),

@@ -1,4 +1,4 @@
-"""Read models: what there is, what waits and what comes next, for people and programs alike.
+"""Read models for people and programs: pools, blocks, nodes, waiting pods, next steps, costs, an account as it is.
 
 Pure functions of (spec, world, plan). Nothing is decided and nothing is formatted here.
 """

@@ -1,7 +1,7 @@
-"""Which provisioner fits a pool, and why (MG-6): from what the documents say, and nothing else.
+"""Which provisioner fits a pool, and why (MG-6), from the documents alone.
 
-Each is judged by itself: what makes it impossible, what it costs, what speaks for it. The best is the possible one with
-most in its favour; of equals, the one that needs least of others.
+Each provisioner is judged by itself: what rules it out, what it costs, and what is in its favour. The best is the
+possible one with the most in its favour; of equals, the one that needs the least from others.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tidemill.spec.platform import KARPENTER_CAPACITY_BLOCKS
 from tidemill.spec.scenario import JobStream, Scenario
 
 Fit = Literal["best", "fits", "costs something", "no"]
-# Of equals the first: it needs nobody else.
+# Of equals the first: it needs the least from others.
 _ORDER = (Provisioner.NATIVE, Provisioner.ASG, Provisioner.MANAGED, Provisioner.KARPENTER)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judgement:
     provisioner: Provisioner
     fit: Fit
     favours: tuple[str, ...] = ()
@@ -37,8 +37,8 @@ class Judged:
 class PoolAdvice:
     pool: str
     now: Provisioner
-    best: Judged
-    judged: tuple[Judged, ...]  # all four, the best first
+    best: Judgement
+    judged: tuple[Judgement, ...]  # all four, the best first
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -65,17 +65,17 @@ def advise(spec: Spec, scenario: Scenario | None = None) -> tuple[PoolAdvice, ..
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the judgement goes by."""
+    """What the judgement is based on."""
 
     pool: ComputePool
     node_class: NodeClass | None
     types: int
     blocks: bool
     hourly: bool
-    capped: bool  # money by the hour beside reserved capacity
+    capped: bool  # has caps on hourly costs
     ultraservers: bool
     gangs: bool
-    karpenter: str  # "", or what it is called
+    karpenter: str  # its name; empty: none
     karpenter_knows_blocks: bool
 
     @classmethod
@@ -94,7 +94,8 @@ class _Facts:
             blocks="block" in sources,
             hourly=bool(sources & {"spot", "on-demand"}),
             capped=any(
-                one.max_hourly_usd is not None or one.max_monthly_usd is not None for one in pool.spec.sources
+                source.max_hourly_usd is not None or source.max_monthly_usd is not None
+                for source in pool.spec.sources
             ),
             ultraservers="block" in sources and any(kind.ultraserver for kind in kinds),
             gangs=any(job.nodes > 1 for job in jobs) or (node_class is not None and node_class.spec.efa),
@@ -104,23 +105,23 @@ class _Facts:
 
 
 def _may_run(job: JobStream, pool: ComputePool) -> bool:
-    """By what it asks of a node's labels; the rest is the scheduler's business."""
+    """Whether the job's node selector matches the labels of the pool."""
     labels = {**pool.spec.labels, names.LABEL_POOL: pool.name}
     return set(job.node_selector.items()) <= set(labels.items())
 
 
 def _advice(facts: _Facts) -> PoolAdvice:
-    judged = [_judge(facts, one) for one in _ORDER]
+    judged = [_judge(facts, provisioner) for provisioner in _ORDER]
     possible = [each for each in judged if not each.rules_out]
     best = max(
         possible, key=lambda each: len(each.favours) - len(each.costs)
     )  # max takes the first of equals
     rest = [each for each in judged if each is not best]
-    chosen = Judged(best.provisioner, "best", best.favours, best.costs)
+    chosen = Judgement(best.provisioner, "best", best.favours, best.costs)
     return PoolAdvice(facts.pool.name, facts.pool.spec.provisioner, chosen, (chosen, *rest))
 
 
-def _judge(facts: _Facts, provisioner: Provisioner) -> Judged:
+def _judge(facts: _Facts, provisioner: Provisioner) -> Judgement:
     favours: list[str]
     costs: list[str]
     rules_out: list[str]
@@ -134,28 +135,28 @@ def _judge(facts: _Facts, provisioner: Provisioner) -> Judged:
         case Provisioner.KARPENTER:
             favours, costs, rules_out = _karpenter(facts)
     fit: Fit = "no" if rules_out else "costs something" if costs else "fits"
-    return Judged(provisioner, fit, tuple(favours), tuple(costs), tuple(rules_out))
+    return Judgement(provisioner, fit, tuple(favours), tuple(costs), tuple(rules_out))
 
 
-Sides = tuple[list[str], list[str], list[str]]  # in favour, costs, rules it out
+Arguments = tuple[list[str], list[str], list[str]]  # in favour, costs, rules it out
 
 
 def _native(facts: _Facts) -> list[str]:
-    found = []
+    favours = []
     if facts.blocks:
-        found.append(
+        favours.append(
             "a block is used until 30 minutes before its end (UltraServers: 60), as long as EC2 allows"
         )
     if facts.gangs:
-        found.append(
-            "pods of a gang start together or not at all: nodes are held for them until all are there"
+        favours.append(
+            "pods of a gang start together or not at all: nodes are held until all of them are Ready"
         )
     if facts.types > 1:
-        found.append("each launch is the cheapest type that fits, with no group for each type")
-    return found
+        favours.append("each launch uses the cheapest type that fits, without a group for each type")
+    return favours
 
 
-def _asg(facts: _Facts) -> Sides:
+def _asg(facts: _Facts) -> Arguments:
     favours, costs = [], []
     if facts.blocks:
         favours.append(
@@ -164,54 +165,54 @@ def _asg(facts: _Facts) -> Sides:
     if facts.gangs:
         favours.append("pods of a gang start together or not at all")
     if facts.blocks and facts.pool.spec.warm:
-        favours.append("'warm' nodes come up on schedule at the block's start even while the engine is away")
+        favours.append("'warm' nodes are launched at the block's start even while the engine is down")
     if facts.node_class is not None and facts.node_class.spec.launch_template is not None:
-        favours.append("an existing launch template and Auto Scaling groups fit the tools around them")
+        favours.append("it can use the existing launch template")
     if facts.hourly and facts.types > 1:
-        costs.append(f"by the hour there is a group for each of {facts.types} types and zone")
+        costs.append(f"spot and on-demand need a group for each of {facts.types} types in each zone")
     return favours, costs, []
 
 
-def _managed(facts: _Facts) -> Sides:
+def _managed(facts: _Facts) -> Arguments:
     favours, costs, rules_out = [], [], []
     if not facts.blocks and facts.types == 1:
-        favours.append("one type of steady capacity: EKS makes the group, lets nodes join and upgrades them")
+        favours.append(
+            "one type of steady capacity: EKS creates the group, lets nodes join and upgrades them"
+        )
     if facts.gangs:
         favours.append("pods of a gang start together or not at all")
     if facts.blocks and not facts.ultraservers:
-        costs.append("EKS scales to zero 40 minutes before a block's end: ten minutes less of every block")
+        costs.append("EKS scales to zero 40 minutes before a block's end: ten minutes less than EC2 allows")
     if facts.blocks:
-        costs.append("on a block EKS upgrades an empty group only")
+        costs.append("on a block EKS upgrades only an empty group")
     if facts.hourly and facts.types > 1:
-        costs.append(f"by the hour there is a node group for each of {facts.types} types and zone")
+        costs.append(f"spot and on-demand need a node group for each of {facts.types} types in each zone")
     own = facts.node_class.spec.role if facts.node_class is not None else ""
     if ":instance-profile/" in own:
-        rules_out.append("EKS takes a role, and the node class names an instance profile")
+        rules_out.append("EKS needs a role, but the node class has an instance profile")
     return favours, costs, rules_out
 
 
-def _karpenter(facts: _Facts) -> Sides:
+def _karpenter(facts: _Facts) -> Arguments:
     favours, costs, rules_out = [], [], []
     if not facts.karpenter:
-        rules_out.append("the platform names no Karpenter (karpenter.version or karpenter.autoMode)")
+        rules_out.append("the platform has no Karpenter (karpenter.version or karpenter.autoMode)")
     elif facts.blocks and not facts.karpenter_knows_blocks:
-        rules_out.append(f"{facts.karpenter} knows no Capacity Blocks: 1.6 is the oldest that does")
+        rules_out.append(f"{facts.karpenter} does not support Capacity Blocks; they need 1.6 or later")
     if facts.ultraservers:
         rules_out.append(
-            "it drains UltraServers 40 minutes before the end, and EC2 takes them 60 minutes before it"
+            "it drains UltraServers 40 minutes before the end, but EC2 terminates them 60 minutes before it"
         )
     if facts.node_class is not None and facts.node_class.spec.launch_template is not None:
-        rules_out.append("it takes no existing launch template")
+        rules_out.append("it cannot use an existing launch template")
     if facts.hourly and not facts.blocks:
-        favours.append(f"{facts.karpenter} is there and launches by the hour whether the engine runs or not")
+        favours.append(f"{facts.karpenter} launches spot and on-demand even while the engine is down")
         if facts.types > 1:
-            favours.append("it chooses among types by itself")
+            favours.append("it chooses among types itself")
     if facts.blocks:
-        costs.append("it drains 40 minutes before a block's end: ten minutes less of every block")
+        costs.append("it drains 40 minutes before a block's end: ten minutes less than EC2 allows")
     if facts.gangs:
-        costs.append("it launches pod by pod: a gang is not promised whole")
+        costs.append("it launches for single pods: a gang may start in part")
     if facts.capped:
-        costs.append(
-            "caps on money by the hour become limits on vCPUs; a month's cap is kept by the engine alone"
-        )
+        costs.append("caps on hourly costs become limits on vCPUs, and only the engine keeps a monthly cap")
     return favours, costs, rules_out

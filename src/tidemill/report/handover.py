@@ -1,6 +1,6 @@
-"""One hand-over before it happens: for each service on a block, how it will move, when, and what would go wrong.
+"""A hand-over before it happens: for each service on a block, how and when it will move, and what could go wrong.
 
-A read model of what the engine itself reckons with. Nothing is decided and nothing is formatted here.
+A read model of the engine's own forecast. Nothing is decided and nothing is formatted here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class MoveStep:
 
 @dataclass(frozen=True, slots=True)
 class WayOut:
-    """`usd` None: there is no such way, and `words` say why. `offer` empty: reckoned, EC2 has not offered it."""
+    """A mitigation. `usd` None: not available, and `words` say why. `offer` empty: an estimate without an offer
+    from EC2."""
 
     means: str
     usd: float | None
@@ -49,22 +50,22 @@ class ServiceMove:
     service: str
     namespace: str
     pool: str
-    method: str  # as it asks
-    in_effect: str  # as it will be done
-    lacking: tuple[str, ...]  # what the method it asks for needs; empty: nothing
+    method: str  # as the service asks
+    in_effect: str  # what will be used
+    lacking: tuple[str, ...]  # what the requested method needs and does not have
     replicas: int
     leaving: int
-    minimum: int  # 0: nobody asks for one, and nothing is promised
+    minimum: int  # 0: the service has none
     boot_s: int
     boot_basis: str  # measured, declared or default
     load_s: int
     load_basis: str
     needed_overlap_s: int
     overlap_s: int | None  # None: nothing takes over
-    bridged: bool  # by nodes paid by the hour
+    bridged: bool  # by on-demand nodes
     short: bool
     short_from: datetime | None
-    short_s: int | None  # None: not short, or until something comes that is not known of
+    short_s: int | None  # None: not short, or the end is not known
     steps: tuple[MoveStep, ...]
     ways: tuple[WayOut, ...]
 
@@ -73,7 +74,7 @@ class ServiceMove:
 class HandOverReport:
     at: datetime
     before: str
-    after: str  # empty: whatever lasts
+    after: str  # empty: any capacity that lasts
     ends: datetime | None  # when `before` must be empty
     after_starts: datetime | None
     services: tuple[ServiceMove, ...]
@@ -97,7 +98,7 @@ def hand_over(spec: Spec, world: World, before: str, after: str = "") -> HandOve
         after=after,
         ends=deadline_of(held, provisioner),
         after_starts=follows.start if follows is not None else None,
-        services=tuple(_move(context, one) for one in found),
+        services=tuple(_move(context, service) for service in found),
         notes=tuple(
             f"pool {template.pool.name}: {sentence(reason)}"
             for template in context.templates.values()
@@ -106,30 +107,30 @@ def hand_over(spec: Spec, world: World, before: str, after: str = "") -> HandOve
     )
 
 
-def _move(context: DecisionContext, one: ServiceForecast) -> ServiceMove:
-    short = one.short
+def _move(context: DecisionContext, service: ServiceForecast) -> ServiceMove:
+    short = service.short
     return ServiceMove(
-        service=one.workload.name,
-        namespace=one.workload.namespace,
-        pool=one.pool,
-        method=one.method.value,
-        in_effect=one.in_effect.value,
-        lacking=tuple(requirement_sentence(requirement) for requirement in one.lacking),
-        replicas=one.workload.replicas,
-        leaving=one.leaving,
-        minimum=one.minimum,
-        boot_s=_seconds(one.boot.length),
-        boot_basis=one.boot.basis,
-        load_s=_seconds(one.load.length),
-        load_basis=one.load.basis,
-        needed_overlap_s=_seconds(one.needed),
-        overlap_s=_seconds(one.overlap) if one.overlap is not None else None,
-        bridged=one.bridged,
+        service=service.workload.name,
+        namespace=service.workload.namespace,
+        pool=service.pool,
+        method=service.method.value,
+        in_effect=service.in_effect.value,
+        lacking=tuple(requirement_sentence(requirement) for requirement in service.lacking),
+        replicas=service.workload.replicas,
+        leaving=service.leaving,
+        minimum=service.minimum,
+        boot_s=_seconds(service.boot.length),
+        boot_basis=service.boot.basis,
+        load_s=_seconds(service.load.length),
+        load_basis=service.load.basis,
+        needed_overlap_s=_seconds(service.needed),
+        overlap_s=_seconds(service.overlap) if service.overlap is not None else None,
+        bridged=service.bridged,
         short=short is not None,
         short_from=short.since if short is not None else None,
         short_s=_seconds(short.lasts) if short is not None and short.lasts is not None else None,
-        steps=tuple(sorted(_steps(one), key=lambda step: step.at)),
-        ways=tuple(WayOut(way.means, way.usd, way.offer, way.words) for way in mitigations(context, one)),
+        steps=tuple(sorted(_steps(service), key=lambda step: step.at)),
+        ways=tuple(WayOut(way.means, way.usd, way.offer, way.words) for way in mitigations(context, service)),
     )
 
 
@@ -137,36 +138,39 @@ def _seconds(length: timedelta) -> int:
     return int(length.total_seconds())
 
 
-def _steps(one: ServiceForecast) -> Iterator[MoveStep]:
-    after, workload = one.successor, one.workload
-    yield MoveStep(one.drain_from, f"the nodes of {one.block.id} take nothing new")
-    if after is not None and not one.bridged:
+def _steps(service: ServiceForecast) -> Iterator[MoveStep]:
+    after, workload = service.successor, service.workload
+    yield MoveStep(service.drain_from, f"the nodes of {service.block.id} accept no new pods")
+    if after is not None and not service.bridged:
         yield MoveStep(after.start, f"{after.id} starts and its nodes are launched")
-    if one.ready_from is not None:
-        if not one.bridged:
-            yield MoveStep(one.ready_from, "the first of them takes pods")
-        begins = max(one.drain_from, one.ready_from)
-        if one.short is None or begins < one.short.since:
-            yield MoveStep(begins, _begin(one))
-    if one.short is not None:
-        yield MoveStep(one.short.since, f"{workload.name} falls below {one.minimum}")
-        if one.short.lasts is not None:
+    if service.ready_from is not None:
+        if not service.bridged:
+            yield MoveStep(service.ready_from, "the first of them accepts pods")
+        begins = max(service.drain_from, service.ready_from)
+        if service.short is None or begins < service.short.since:
+            yield MoveStep(begins, _begin(service))
+    if service.short is not None:
+        yield MoveStep(service.short.since, f"{workload.name} falls below {service.minimum}")
+        if service.short.lasts is not None:
             yield MoveStep(
-                one.short.since + one.short.lasts, f"{workload.name} has {one.minimum} ready again"
+                service.short.since + service.short.lasts,
+                f"{workload.name} has {service.minimum} ready again",
             )
-    elif one.moved_by is not None:
-        yield MoveStep(one.moved_by, f"the last is Ready elsewhere, and {one.block.id} is left")
-    yield MoveStep(one.deadline, f"{one.block.id} must be empty")
+    elif service.moved_by is not None:
+        yield MoveStep(
+            service.moved_by, f"the last replica is Ready elsewhere; {service.block.id} is empty of it"
+        )
+    yield MoveStep(service.deadline, f"{service.block.id} must be empty")
 
 
-def _begin(one: ServiceForecast) -> str:
-    workload, method = one.workload, one.in_effect
-    count = at_once(workload, method, one.leaving, workload.replicas - one.minimum)
+def _begin(service: ServiceForecast) -> str:
+    workload, method = service.workload, service.in_effect
+    count = at_once(workload, method, service.leaving, workload.replicas - service.minimum)
     match method:
         case Method.ROLLOUT:
-            return f"its template is touched: {count} new at a time, an old one goes for each that is Ready"
+            return f"its rollout is restarted, {count} new replicas at a time; an old one ends when a new one is Ready"
         case Method.SCALE:
-            return f"{count} more replicas come up; when they are Ready, those on {one.block.id} go"
+            return f"{count} more replicas start; when they are Ready, those on {service.block.id} end"
         case Method.PAIRED:
-            return f"{workload.pair} comes up with {workload.replicas}; when they are Ready, {workload.name} goes to 0"
+            return f"{workload.pair} scales to {workload.replicas}; when they are Ready, {workload.name} scales to 0"
     return f"its replicas are evicted, {count} at a time, each when the one before is Ready elsewhere"

@@ -44,14 +44,14 @@ def endings(survey: Survey, deployment: str = "") -> tuple[Ending, ...]:
     groups = {id_: group for group in survey.groups for id_ in group.members}
     together: dict[tuple[datetime | None, str, str, str], list[str]] = {}
     for machine in survey.machines:
-        one, group = machine.instance, groups.get(machine.instance.id)
-        at, why = _end(machine, held.get(one.source.id), group, survey.at)
-        together.setdefault((at, one.source.id, why, owner_text(machine, group, deployment)), []).append(
-            one.id
+        instance, group = machine.instance, groups.get(machine.instance.id)
+        at, why = _end(machine, held.get(instance.source.id), group, survey.at)
+        together.setdefault((at, instance.source.id, why, owner_text(machine, group, deployment)), []).append(
+            instance.id
         )
-    found = (Ending(at, id_, why, who, tuple(sorted(ids))) for (at, id_, why, who), ids in together.items())
+    grouped = (Ending(at, id_, why, who, tuple(sorted(ids))) for (at, id_, why, who), ids in together.items())
     return tuple(
-        sorted(found, key=lambda one: (one.at is None, one.at or survey.at, one.reservation, one.whose))
+        sorted(grouped, key=lambda end: (end.at is None, end.at or survey.at, end.reservation, end.whose))
     )
 
 
@@ -97,7 +97,7 @@ def size_at(group: ScalingGroup, at: datetime, now: datetime) -> ScheduledSize:
     """Applies the scheduled actions from now on. An action without a size keeps the size, within its new bounds."""
     size, low, high = group.desired, group.minimum, group.maximum
     since, by = (now, "") if size == 0 else (None, "")
-    for action in sorted(group.schedules or (), key=lambda one: one.at):
+    for action in sorted(group.schedules or (), key=lambda action: action.at):
         if not now < action.at < at:
             continue
         low = low if action.minimum is None else action.minimum
@@ -120,8 +120,8 @@ def _end(
 
 
 def _announced(machine: SurveyedInstance) -> Iterable[tuple[datetime, str]]:
-    one = machine.instance
-    return [(one.ends_at, instance_end_sentence(one.ends_why))] if one.ends_at else []
+    instance = machine.instance
+    return [(instance.ends_at, instance_end_sentence(instance.ends_why))] if instance.ends_at else []
 
 
 def _of_the_block(
@@ -141,8 +141,8 @@ def _of_the_block(
 
 
 def by_reservation(groups: Iterable[ScalingGroup]) -> Mapping[str, list[ScalingGroup]]:
-    found: dict[str, list[ScalingGroup]] = {}
+    by_id: dict[str, list[ScalingGroup]] = {}
     for group in groups:
         for id_ in group.target.reservations:
-            found.setdefault(id_, []).append(group)
-    return found
+            by_id.setdefault(id_, []).append(group)
+    return by_id

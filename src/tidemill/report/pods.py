@@ -1,4 +1,4 @@
-"""Pods and what comes next: who has a place and until when, who waits and why, what the plan would do."""
+"""Pods and next steps: which pods run until when, which wait and why, what they cost, and what the plan would do."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def next_steps(spec: Spec, world: World, plan: Plan, changes: tuple[ChangeRow, .
 
 
 def touched(action: Action, pod_names: Mapping[str, str]) -> tuple[str, ...]:
-    """What an action is about: pods by name, else the node, the instance, the window or the type it names."""
+    """What an action changes: pods by name, else the node, the instance, the window or the type."""
     uids: tuple[str, ...] = getattr(action, "pods", ()) or tuple(filter(None, (getattr(action, "pod", ""),)))
     if uids:
         return tuple(pod_names.get(uid, uid) for uid in uids)
@@ -57,7 +57,7 @@ def touched(action: Action, pod_names: Mapping[str, str]) -> tuple[str, ...]:
 
 def pods(spec: Spec, world: World, plan: Plan) -> tuple[PodRow, ...]:
     """Every pod that is not a daemon's, those that wait with the reason the plan gives."""
-    unmet = {one.pod: one for one in plan.unmet}
+    unmet = {item.pod: item for item in plan.unmet}
     nodes = {node.kube.name: node for node in world.nodes if node.kube is not None}
     queues, quotes = _Queues(spec), Quotes(spec, world)
     rows = []
@@ -95,20 +95,20 @@ def _pod_state(pod: Pod) -> str:
 
 
 def _unplanned(pod: Pod) -> str:
-    """No plan speaks of it: somebody else holds it, or the scheduler is about to place it."""
+    """The reason for a pod that is not in the plan: somebody else holds it, or the scheduler is about to place it."""
     if pod.held_by_others:
         return "another controller holds it"
     return pod.message or "it was admitted and is being scheduled"
 
 
 def warnings(plan: Plan) -> tuple[WarningRow, ...]:
-    return tuple(WarningRow(one.about, sentence(one.reason)) for one in plan.warnings)
+    return tuple(WarningRow(warning.about, sentence(warning.reason)) for warning in plan.warnings)
 
 
 class _Queues:
-    """Whose queue a pod without a place stands in: the first pool, by weight, whose nodes it asks for.
+    """The pool in whose queue a waiting pod is: the first, by weight, that its node selector and GPUs match.
 
-    Labels and accelerators only. Whether the pool can serve it, and why not, is the plan's to say.
+    Whether the pool can serve the pod, and why not, is in the plan.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -126,15 +126,15 @@ class _Queues:
     def _is_asked_for(self, pool: ComputePool, pod: Pod) -> bool:
         if not pool.spec.serves(pod.namespace):
             return False
-        wanted = {key: value for key, value in pod.shape.node_selector if key not in _ENGINES_CHOICE}
+        wanted = {key: value for key, value in pod.shape.node_selector if key not in _CHOSEN_BY_ENGINE}
         return any(
             wanted.items() <= _labels(pool, kind).items() and gpus(pod.shape) <= kind.gpus
             for kind in matching_types(self._spec.catalog, pool.spec.requirements)
         )
 
 
-# Which source and zone a pod lands on is decided later, so selecting one names no pool.
-_ENGINES_CHOICE = (names.LABEL_SOURCE, names.LABEL_ZONE)
+# The engine chooses source and zone, so a selector for one names no pool.
+_CHOSEN_BY_ENGINE = (names.LABEL_SOURCE, names.LABEL_ZONE)
 
 
 def _labels(pool: ComputePool, kind: InstanceType) -> dict[str, str]:
@@ -147,13 +147,17 @@ def gpus(shape: PodShape) -> int:
 
 
 class Quotes:
-    """Of one instant. Pods of one template are asked about once."""
+    """Prices of pods at one instant, from list prices on demand. Pods of one template are priced once.
+
+    Which pools a pod may use follows from labels, taints and namespaces; whether a pool has capacity or money is in
+    the plan.
+    """
 
     def __init__(self, spec: Spec, world: World) -> None:
         self._spec = spec
         self._company = Counter(pod.node for pod in world.pods if pod.node and not pod.daemon)
         self._daemons = _daemons(spec, world)
-        # Shapes by identity: the world holds them alive, and hashing one costs more than all the rest.
+        # Shapes by identity: the world keeps them alive, and hashing a shape is expensive.
         self._known: dict[tuple[int, str, str, str, int], PodPrice] = {}
 
     def price(self, pod: Pod, instance: Instance | None) -> PodPrice:
@@ -162,11 +166,11 @@ class Quotes:
             type_name, paid_as = instance.instance_type, instance.source.kind.value
             neighbours = self._company[pod.node] - 1
         key = (id(pod.shape), pod.namespace, type_name, paid_as, neighbours)
-        found = self._known.get(key)
-        if found is None:
+        price = self._known.get(key)
+        if price is None:
             inside, outside = _cheapest(self._spec, _anywhere(pod.shape), pod.namespace, self._daemons)
             kind = self._spec.catalog.types[type_name] if type_name else None
-            found = self._known[key] = PodPrice(
+            price = self._known[key] = PodPrice(
                 in_pools=inside,
                 in_catalog=outside,
                 node=_quote(kind) if kind else None,
@@ -174,11 +178,11 @@ class Quotes:
                 prepaid=paid_as in PREPAID,
                 neighbours=neighbours,
             )
-        return found
+        return price
 
 
 def _daemons(spec: Spec, world: World) -> Amounts:
-    """The most that daemons take of anything on one of our nodes; before there are any, the usual ones."""
+    """The most that daemons request on one of our nodes; before there are nodes, the usual daemons."""
     ours = {
         node.kube.name
         for node in world.nodes
@@ -205,10 +209,10 @@ def _anywhere(shape: PodShape) -> PodShape:
 def _cheapest(
     spec: Spec, shape: PodShape, namespace: str, daemons: Amounts
 ) -> tuple[TypePrice | None, TypePrice | None]:
-    """In the pools it may use, and outside them where that is cheaper or the only choice.
+    """The cheapest type in the pools it may use, and one outside them if that is cheaper or the only choice.
 
-    A type outside a pool is one the pool's requirements could have allowed: its nodes would carry the pool's labels
-    and taints. Only of an architecture the pool uses, because a pod's image is made for one.
+    A type outside counts as if the pool's requirements allowed it: its nodes would have the pool's labels and taints.
+    Only types of an architecture that the pool uses, because a pod's image is made for one.
     """
     inside: dict[str, InstanceType] = {}
     outside: dict[str, InstanceType] = {}

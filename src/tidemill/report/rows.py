@@ -1,6 +1,7 @@
-"""The rows people and programs read: plain data, the same in the terminal, on pages and as JSON.
+"""The rows that people and programs read: plain data, the same in the terminal, on pages and as JSON.
 
-Instants are aware UTC datetimes, money is dollars. Fields are only ever added: programs read them.
+Instants are aware UTC datetimes, money is in dollars. Fields may be added, never renamed or removed: programs read
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tidemill.spec.units import format_instant
 
 @dataclass(frozen=True, slots=True)
 class BlockRow:
-    """A Capacity Block or an on-demand reservation of ours. `name` is for people, `id` is EC2's."""
+    """A Capacity Block or an On-Demand Capacity Reservation of ours. `name` is for people, `id` is EC2's."""
 
     id: str
     name: str
@@ -34,9 +35,9 @@ class BlockRow:
     nodes_up: int
     pods: int
     delivered_on_demand_usd: float | None = None  # what its hours so far would have cost on demand
-    used_on_demand_usd: float | None = None  # and the used ones; None: unknown price, or nobody counted
+    used_on_demand_usd: float | None = None  # the same for the used hours; None: no price, or not counted
     drain_lead_s: int | None = None  # from drain_from to the deadline
-    drain_lead_for: tuple[str, ...] = ()  # who makes it that long; empty: it is the shortest there is
+    drain_lead_for: tuple[str, ...] = ()  # which pods make it that long; empty: it is the shortest lead
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +54,19 @@ class NodeRow:
     pods: tuple[str, ...]
     drain_from: datetime | None
     deadline: datetime | None
-    why: str  # what it drains for
+    why: str  # why it drains
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """`gpus_wanted` is what pods run with and wait for; `blocks` are the active ones, soonest end first."""
+    """`gpus_wanted` are the GPUs of running and waiting pods; `blocks` are the active ones, the soonest end first."""
 
     name: str
     types: tuple[str, ...]
     gpus_ready: int
     gpus_used: int
     gpus_wanted: int
-    nodes: dict[str, int]  # phase -> how many, in the order of a node's life
+    nodes: dict[str, int]  # phase -> number of nodes, in the order of the phases
     blocks: tuple[str, ...]
     drain_from: datetime | None
     deadline: datetime | None
@@ -77,7 +78,7 @@ class PoolRow:
 
 @dataclass(frozen=True, slots=True)
 class TypePrice:
-    """A type and what an hour of it costs on demand; None: nobody knows. `accelerators` as in `8 x H100`."""
+    """An instance type and its on-demand price per hour; None: not known. `accelerators` as in `8 x H100`."""
 
     type: str
     accelerators: str
@@ -86,19 +87,19 @@ class TypePrice:
 
 @dataclass(frozen=True, slots=True)
 class PodPrice:
-    """What a pod's node costs and the cheapest type that would hold the pod alone, at list prices on demand."""
+    """On-demand list prices: of a pod's node, and of the cheapest type that would hold the pod alone."""
 
-    in_pools: TypePrice | None  # None: no type of the pools it may use holds it
-    in_catalog: TypePrice | None  # of all types, only where that is cheaper, or no pool's holds it
-    node: TypePrice | None = None  # None: it has no place, or one on a type nobody knows
-    paid_as: str = ""  # block | odcr | spot | on-demand, once it has a place
-    prepaid: bool = False  # then an hour more of its node costs nothing
-    neighbours: int = 0  # other pods on its node, daemons not counted
+    in_pools: TypePrice | None  # None: no type of its pools holds it
+    in_catalog: TypePrice | None  # of all types; only if it is cheaper, or no type of its pools holds the pod
+    node: TypePrice | None = None  # None: it has no node, or its type is unknown
+    paid_as: str = ""  # block | odcr | spot | on-demand, once it has a node
+    prepaid: bool = False  # another hour of its node costs nothing
+    neighbours: int = 0  # other pods on its node, without daemons
 
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """A pod that waits (`reason`, `earliest`) or has a place (`node`, `until`)."""
+    """A pod that waits (`reason`, `earliest`) or has a node (`node`, `until`)."""
 
     name: str  # namespace/name
     state: str  # waiting | starting | running | stopping
@@ -135,15 +136,15 @@ class PurchaseRow:
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """This calendar month (UTC), as the ledger has it, and the rate of what runs by the hour now."""
+    """This calendar month (UTC) from the ledger, and the current hourly rate."""
 
     fees_usd: int
     hourly_usd: float
     budget_usd: int
     usd_per_hour: float
     delivered_on_demand_usd: float = 0.0  # what the blocks' hours so far would have cost on demand
-    used_on_demand_usd: float | None = None  # and the used ones; None: nobody counted them
-    unpriced: tuple[str, ...] = ()  # types of blocks without a known on-demand price: not in these sums
+    used_on_demand_usd: float | None = None  # the same for the used hours; None: not counted
+    unpriced: tuple[str, ...] = ()  # types of blocks without an on-demand price, which are not in these sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One action of a plan. `about` names what it touches, as many as it touches."""
+    """One action of a plan. `about` names everything that it changes."""
 
     action: str
     about: tuple[str, ...]
@@ -179,7 +180,7 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """Something that launches need and that is not as the documents and the blocks want it."""
+    """A change to something that launches need: templates, groups, Karpenter objects."""
 
     verb: Literal["create", "change", "remove"]
     about: str
@@ -200,7 +201,7 @@ class NextSteps:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can say; instants become RFC 3339 strings."""
+    """As JSON values; instants become RFC 3339 strings."""
     if isinstance(value, datetime):
         return format_instant(value)
     if is_dataclass(value) and not isinstance(value, type):

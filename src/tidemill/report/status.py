@@ -1,4 +1,4 @@
-"""The whole picture at one instant: pools, blocks, nodes, what waits, purchases, money."""
+"""The status at one instant: pools, blocks, nodes, waiting pods, purchases and money."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def status(
     world: World,
     plan: Plan,
     *,
-    called: Mapping[str, str] | None = None,
+    block_names: Mapping[str, str] | None = None,
     used_gpu_hours: Mapping[str, float] | None = None,
 ) -> Status:
-    """`called` names reservations by id; without it they are called by the window they were bought for.
+    """`block_names` are names of reservations by id; without a name a reservation has the name of its demand window.
 
-    `used_gpu_hours` is what was used of each reservation so far. One instant does not show it: whoever has counted
-    passes it on.
+    `used_gpu_hours` are the hours used of each reservation so far, from whoever counts them: the world does not have
+    them.
     """
     context = DecisionContext(spec, world)
     views = [view for view in context.views if view.phase is not Phase.GONE]
-    blocks = _blocks(context, views, called or {}, used_gpu_hours)
+    blocks = _blocks(context, views, block_names or {}, used_gpu_hours)
     rows = pods(spec, world, plan)
     waiting = tuple(row for row in rows if row.state == "waiting")
     return Status(
@@ -67,96 +67,103 @@ def status(
 def _blocks(
     context: DecisionContext,
     views: list[NodeView],
-    called: Mapping[str, str],
+    block_names: Mapping[str, str],
     used_gpu_hours: Mapping[str, float] | None,
 ) -> tuple[BlockRow, ...]:
     windows = {id_: intent.window for intent in context.world.purchases for id_ in intent.reservation_ids}
     windows |= {
-        one.id: intent.window
+        reservation.id: intent.window
         for intent in context.world.purchases
-        for one in context.world.reservations
-        if one.intent_id == intent.id
+        for reservation in context.world.reservations
+        if reservation.intent_id == intent.id
     }
     rows = [
         _block(
             context,
-            one,
+            reservation,
             views,
-            called.get(one.id) or windows.get(one.id) or dict(one.tags).get("Name") or one.id,
-            None if used_gpu_hours is None else used_gpu_hours.get(one.id, 0.0),
+            block_names.get(reservation.id)
+            or windows.get(reservation.id)
+            or dict(reservation.tags).get("Name")
+            or reservation.id,
+            None if used_gpu_hours is None else used_gpu_hours.get(reservation.id, 0.0),
         )
-        for one in context.world.reservations
-        if one.owner == context.owner
+        for reservation in context.world.reservations
+        if reservation.owner == context.owner
     ]
     return tuple(sorted(rows, key=lambda row: (row.start, row.id)))
 
 
 def _block(
-    context: DecisionContext, one: Reservation, views: list[NodeView], name: str, used_h: float | None
+    context: DecisionContext, reservation: Reservation, views: list[NodeView], name: str, used_h: float | None
 ) -> BlockRow:
-    mine = [view for view in views if view.source == one.source]
-    drain_from, deadline = _ends(context, one, mine)
-    lead, asked_for_by = slowest(context, mine)
-    known = context.spec.catalog.types.get(one.instance_type)
+    own_views = [view for view in views if view.source == reservation.source]
+    drain_from, deadline = _ends(context, reservation, own_views)
+    lead, causes = slowest(context, own_views)
+    instance_type = context.spec.catalog.types.get(reservation.instance_type)
     return BlockRow(
-        id=one.id,
+        id=reservation.id,
         name=name,
-        kind=one.kind.value,
-        pool=one.pool,
-        type=one.instance_type,
-        count=one.count,
-        zone=one.zone,
-        state=one.state.value,
-        gpus=one.count * (known.gpus if known else 0),
-        fee_usd=one.fee_usd,
-        start=one.start,
+        kind=reservation.kind.value,
+        pool=reservation.pool,
+        type=reservation.instance_type,
+        count=reservation.count,
+        zone=reservation.zone,
+        state=reservation.state.value,
+        gpus=reservation.count * (instance_type.gpus if instance_type else 0),
+        fee_usd=reservation.fee_usd,
+        start=reservation.start,
         drain_from=drain_from,
         deadline=deadline,
-        kill_at=kill_at(one) if one.kind is SourceKind.BLOCK else None,
-        end=one.end,
-        nodes_up=len(mine),
-        pods=sum(len(view.pods) for view in mine),
-        delivered_on_demand_usd=_on_demand(context, one, _gpu_hours_delivered(context, one)),
-        used_on_demand_usd=_on_demand(context, one, used_h),
+        kill_at=kill_at(reservation) if reservation.kind is SourceKind.BLOCK else None,
+        end=reservation.end,
+        nodes_up=len(own_views),
+        pods=sum(len(view.pods) for view in own_views),
+        delivered_on_demand_usd=_on_demand(context, reservation, _gpu_hours_delivered(context, reservation)),
+        used_on_demand_usd=_on_demand(context, reservation, used_h),
         drain_lead_s=int(lead.total_seconds()) if lead is not None else None,
-        drain_lead_for=asked_for_by,
+        drain_lead_for=causes,
     )
 
 
-def _gpu_hours_delivered(context: DecisionContext, one: Reservation) -> float:
-    """From its start to now or its end; none of one that never came."""
-    known = context.spec.catalog.types.get(one.instance_type)
-    if known is None or one.state not in DELIVERED_STATES:
+def _gpu_hours_delivered(context: DecisionContext, reservation: Reservation) -> float:
+    """From its start until now or its end; 0 for a reservation that was not delivered."""
+    instance_type = context.spec.catalog.types.get(reservation.instance_type)
+    if instance_type is None or reservation.state not in DELIVERED_STATES:
         return 0.0
-    until = context.now if one.end is None else min(context.now, one.end)
-    return one.count * known.gpus * max(0.0, (until - one.start).total_seconds() / 3600)
+    until = context.now if reservation.end is None else min(context.now, reservation.end)
+    return (
+        reservation.count * instance_type.gpus * max(0.0, (until - reservation.start).total_seconds() / 3600)
+    )
 
 
-def _on_demand(context: DecisionContext, one: Reservation, gpu_hours: float | None) -> float | None:
-    """Of a block alone: an on-demand reservation costs its on-demand price as it is."""
-    known = context.spec.catalog.types.get(one.instance_type)
-    if known is None or gpu_hours is None or one.kind is not SourceKind.BLOCK:
+def _on_demand(context: DecisionContext, reservation: Reservation, gpu_hours: float | None) -> float | None:
+    """Only for blocks: an On-Demand Capacity Reservation is paid at the on-demand price."""
+    instance_type = context.spec.catalog.types.get(reservation.instance_type)
+    if instance_type is None or gpu_hours is None or reservation.kind is not SourceKind.BLOCK:
         return None
-    usd = on_demand_usd(known, gpu_hours)
+    usd = on_demand_usd(instance_type, gpu_hours)
     return None if usd is None else round(usd, 2)
 
 
 def _ends(
-    context: DecisionContext, one: Reservation, views: list[NodeView]
+    context: DecisionContext, reservation: Reservation, views: list[NodeView]
 ) -> tuple[datetime | None, datetime | None]:
-    """Drain start and deadline: the soonest of its nodes'; without nodes, as its pool would launch them."""
+    """The earliest drain start and deadline of its nodes; without nodes, those of a node that its pool would launch."""
     if views:
         starts = [view.drain_from for view in views if view.drain_from is not None]
         deadlines = [view.deadline for view in views if view.deadline is not None]
         return min(starts, default=None), min(deadlines, default=None)
-    pool = context.spec.pools.get(one.pool)
-    end = context.end_of(one.source, one.pool, pool.spec.provisioner if pool else Provisioner.NATIVE)
+    pool = context.spec.pools.get(reservation.pool)
+    end = context.end_of(
+        reservation.source, reservation.pool, pool.spec.provisioner if pool else Provisioner.NATIVE
+    )
     return end.drain_from, end.deadline
 
 
 def _node(spec: Spec, view: NodeView) -> NodeRow:
     instance, kube = view.node.instance, view.node.kube
-    assert instance is not None  # a life is one of ours, and only instances carry our tag
+    assert instance is not None  # a NodeView is of our own nodes, and only instances have our tag
     known = spec.catalog.types.get(instance.instance_type)
     return NodeRow(
         name=view.node.name,
@@ -219,9 +226,9 @@ def _by_phase(world: World, pool: str, views: list[NodeView]) -> dict[str, int]:
 
 
 def _purchase(intent: PurchaseIntent) -> PurchaseRow:
-    words = tuple(
-        f"{one.who} {'approved' if one.approved else 'refused'}{': ' + one.note if one.note else ''}"
-        for one in intent.verdicts
+    verdicts = tuple(
+        f"{verdict.who} {'approved' if verdict.approved else 'refused'}{': ' + verdict.note if verdict.note else ''}"
+        for verdict in intent.verdicts
     )
     return PurchaseRow(
         id=intent.id,
@@ -235,7 +242,7 @@ def _purchase(intent: PurchaseIntent) -> PurchaseRow:
         fee_usd=intent.fee_usd,
         proposed_at=intent.proposed_at,
         state_at=intent.state_at,
-        verdicts=words,
+        verdicts=verdicts,
         reservations=intent.reservation_ids,
         note=purchase_note(intent),
     )
@@ -244,8 +251,8 @@ def _purchase(intent: PurchaseIntent) -> PurchaseRow:
 def _money(spec: Spec, world: World, blocks: tuple[BlockRow, ...]) -> Money:
     hourly = sum(usd for _, usd in world.spending.hourly_usd)
     budget_usd = spec.platform.spec.budget.monthly_usd
-    came = [row for row in blocks if row.kind == SourceKind.BLOCK and row.state in DELIVERED_STATES]
-    priced = [row for row in came if row.delivered_on_demand_usd is not None]
+    delivered = [row for row in blocks if row.kind == SourceKind.BLOCK and row.state in DELIVERED_STATES]
+    priced = [row for row in delivered if row.delivered_on_demand_usd is not None]
     counted = any(row.used_on_demand_usd is not None for row in priced)
     return Money(
         fees_usd=world.spending.fees_usd,
@@ -256,7 +263,7 @@ def _money(spec: Spec, world: World, blocks: tuple[BlockRow, ...]) -> Money:
         used_on_demand_usd=round(sum(row.used_on_demand_usd or 0.0 for row in priced), 2)
         if counted
         else None,
-        unpriced=tuple(sorted({row.type for row in came if row.delivered_on_demand_usd is None})),
+        unpriced=tuple(sorted({row.type for row in delivered if row.delivered_on_demand_usd is None})),
     )
 
 

@@ -101,17 +101,19 @@ class Survey:
 
 def surveyed_instances(instances: Iterable[Instance]) -> tuple[SurveyedInstance, ...]:
     """For an account whose instances show only Tidemill's own tags."""
-    return tuple(SurveyedInstance(one, _own_tags(one)) for one in instances if holds_a_slot(one))
+    return tuple(
+        SurveyedInstance(instance, _own_tags(instance)) for instance in instances if holds_a_slot(instance)
+    )
 
 
 def holds_a_slot(instance: Instance) -> bool:
     return bool(instance.source.id) and instance.state in INSTANCE_SLOT_STATES
 
 
-def _own_tags(one: Instance) -> Pairs:
+def _own_tags(instance: Instance) -> Pairs:
     tags = (
-        (names.TAG_OWNER, one.owner),
-        (names.TAG_POOL, one.pool),
-        (names.TAG_PROVISIONER, one.provisioner),
+        (names.TAG_OWNER, instance.owner),
+        (names.TAG_POOL, instance.pool),
+        (names.TAG_PROVISIONER, instance.provisioner),
     )
     return tuple((key, value) for key, value in tags if value)

@@ -121,14 +121,14 @@ class CalendarEntry(Model):
 
     @property
     def demand(self) -> ConstantDemand | WeeklyDemand | WindowDemand | LearnedDemand:
-        found = self.constant or self.weekly or self.window or self.learned
-        assert found is not None
-        return found
+        demand = self.constant or self.weekly or self.window or self.learned
+        assert demand is not None
+        return demand
 
     @model_validator(mode="after")
     def _one_kind(self) -> CalendarEntry:
         given = (self.constant, self.weekly, self.window, self.learned)
-        if sum(one is not None for one in given) != 1:
+        if sum(demand is not None for demand in given) != 1:
             raise ValueError("give exactly one of 'constant', 'weekly', 'window' and 'learned'")
         return self
 

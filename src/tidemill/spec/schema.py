@@ -146,13 +146,13 @@ def _type(annotation: Any, metadata: Sequence[Any] = ()) -> str:
 
 def _bounds(field: FieldInfo) -> str:
     words = {"ge": "at least", "gt": "more than", "le": "at most", "min_length": "at least"}
-    found = [
+    bounds = [
         f"{word} {value}"
         for mark in field.metadata
         for name, word in words.items()
         if (value := getattr(mark, name, None)) is not None
     ]
-    return f", {', '.join(found)}" if found else ""
+    return f", {', '.join(bounds)}" if bounds else ""
 
 
 def _default(field: FieldInfo) -> str:

@@ -31,10 +31,10 @@ def parse_duration(value: Any) -> timedelta:
         return value
     if not isinstance(value, str):
         raise ValueError(f"{value!r} has no unit; write a duration such as '5m', '36h' or '14d'")
-    found = _DURATION.fullmatch(value)
-    if not value or found is None:
+    match = _DURATION.fullmatch(value)
+    if not value or match is None:
         raise ValueError(f"'{value}' is not a duration; write '30s', '5m', '36h', '14d' or '1h30m'")
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     seconds += 60 * (minutes + 60 * (hours + 24 * days))
     if seconds > _LONGEST.total_seconds():  # before the timedelta, which overflows at a few more digits
         raise ValueError(f"'{value}' is longer than 100 years")
@@ -64,10 +64,10 @@ def format_duration(value: timedelta) -> str:
 
 def parse_cpu(value: Any) -> int:
     """To milli-CPU."""
-    found = None if isinstance(value, bool) else _CPU.fullmatch(str(value))
-    if found is None:
+    match = None if isinstance(value, bool) else _CPU.fullmatch(str(value))
+    if match is None:
         raise ValueError(f"{value!r} is not a CPU quantity; write '180', '0.5' or '250m'")
-    number, milli = found.groups()
+    number, milli = match.groups()
     return _rounded(float(number) * (1 if milli else 1000))
 
 
@@ -83,10 +83,10 @@ def format_cpu(milli: int) -> str:
 
 def parse_memory(value: Any) -> int:
     """To bytes."""
-    found = None if isinstance(value, bool) else _MEMORY.fullmatch(str(value))
-    if found is None:
+    match = None if isinstance(value, bool) else _MEMORY.fullmatch(str(value))
+    if match is None:
         raise ValueError(f"{value!r} is not a memory quantity; write '1700Gi', '512Mi' or a number of bytes")
-    number, unit = found.groups()
+    number, unit = match.groups()
     return _rounded(float(number) * _MEMORY_FACTOR[unit])
 
 

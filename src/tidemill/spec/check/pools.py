@@ -301,19 +301,19 @@ def _has_overlapping_blocks(documents: DocumentSet, pool: str) -> bool:
     ]
     owned = [
         (
-            one.instance_type,
-            scenario.model.spec.start + one.start,
-            scenario.model.spec.start + one.start + one.duration,
+            reservation.instance_type,
+            scenario.model.spec.start + reservation.start,
+            scenario.model.spec.start + reservation.start + reservation.duration,
         )
         for scenario in documents.all(Scenario)
-        for one in scenario.model.spec.reservations
-        if one.type == "block" and one.pool in ("", pool) and one.duration is not None
+        for reservation in scenario.model.spec.reservations
+        if reservation.type == "block" and reservation.pool in ("", pool) and reservation.duration is not None
     ]
-    return any(_same_type_at_once(one, other) for one, other in combinations([*planned, *owned], 2))
+    return any(_same_type_at_once(first, second) for first, second in combinations([*planned, *owned], 2))
 
 
-def _same_type_at_once(one: tuple[str, datetime, datetime], other: tuple[str, datetime, datetime]) -> bool:
-    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+def _same_type_at_once(first: tuple[str, datetime, datetime], second: tuple[str, datetime, datetime]) -> bool:
+    return first[0] == second[0] and first[1] < second[2] and second[1] < first[2]
 
 
 def _karpenter_pools(documents: DocumentSet) -> list[LocatedDocument[ComputePool]]:

@@ -35,29 +35,29 @@ def node_class_spec(manifest: Manifest) -> dict[str, Any]:
 def _images(manifest: Manifest) -> list[dict[str, str]]:
     if manifest.kind == "NodeClass":  # of Auto Mode: AWS chooses the image
         return [{"alias": "bottlerocket@latest"}]
-    found: list[dict[str, str]] = []
+    images: list[dict[str, str]] = []
     for index, term in enumerate(manifest.items("spec", "amiSelectorTerms")):
         known: dict[str, str] = {key: str(term[key]) for key in ("alias", "id") if key in term}
         if known:
-            found.append(known)
+            images.append(known)
         else:
             manifest.warn(
                 ("spec", "amiSelectorTerms", index),
                 f"{manifest.kind} {manifest.name}: an image selected by {', '.join(map(str, term))} is not carried"
                 " over; name it by alias or id",
             )
-    if not found:
+    if not images:
         manifest.error(
             ("spec",), f"{manifest.kind} {manifest.name} names no image by alias or id; add one", "image"
         )
-    return found
+    return images
 
 
 def _devices(manifest: Manifest) -> list[dict[str, Any]]:
     if manifest.kind == "NodeClass":
         size = manifest.text("spec", "ephemeralStorage", "size")
         return [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": size}}] if size else []
-    found = []
+    devices = []
     for index, device in enumerate(manifest.items("spec", "blockDeviceMappings")):
         ebs = device.get("ebs")
         if not isinstance(ebs, dict) or "volumeSize" not in ebs:
@@ -70,13 +70,13 @@ def _devices(manifest: Manifest) -> list[dict[str, Any]]:
             manifest.warn(
                 ("spec", "blockDeviceMappings", index, "ebs", key), f"{key} of a volume is not carried over"
             )
-        found.append(
+        devices.append(
             {
                 "deviceName": device.get("deviceName", "/dev/xvda"),
                 "ebs": {key: ebs[key] for key in _EBS if key in ebs},
             }
         )
-    return found
+    return devices
 
 
 def _kubelet(manifest: Manifest, spec: dict[str, Any]) -> None:
@@ -170,12 +170,12 @@ def pool_spec(manifest: Manifest, classes: dict[str, Manifest]) -> dict[str, Any
 
 def _requirements(manifest: Manifest) -> dict[str, tuple[str, list[str], int]]:
     """Key -> operator, values and index in the list."""
-    found = {}
+    requirements = {}
     for index, each in enumerate(manifest.items(*_TEMPLATE, "requirements")):
         values = each.get("values")
         listed = [str(value) for value in values] if isinstance(values, list) else []
-        found[str(each.get("key"))] = (str(each.get("operator")), listed, index)
-    return found
+        requirements[str(each.get("key"))] = (str(each.get("operator")), listed, index)
+    return requirements
 
 
 def _sources(
@@ -184,16 +184,16 @@ def _sources(
     """Reserved capacity first, as in Karpenter. Without a requirement on the capacity type: on-demand."""
     _, kinds, _ = requirements.pop(_CAPACITY, ("In", ["on-demand"], 0))
     narrowed = [requirements.pop(key)[1] for key in _RESERVATION_TYPES if key in requirements]
-    found: list[dict[str, Any]] = []
+    reserved: list[dict[str, Any]] = []
     if "reserved" in kinds:
         types = narrowed[0] if narrowed else list(_RESERVED)
-        found += [
+        reserved += [
             {"type": _RESERVED[each], **_reservation_selector(node_class)}
             for each in types
             if each in _RESERVED
         ]
     hourly: list[dict[str, Any]] = [{"type": each} for each in ("spot", "on-demand") if each in kinds]
-    if found and hourly:
+    if reserved and hourly:
         manifest.warn(
             (*_TEMPLATE, "requirements"),
             f"NodePool {manifest.name}: spot and on-demand beside reserved capacity are capped at 0 USD; set"
@@ -201,7 +201,7 @@ def _sources(
             "overflow-cap",
         )
         hourly = [{**each, "maxHourlyUsd": 0, "maxMonthlyUsd": 0} for each in hourly]
-    return [*found, *hourly]
+    return [*reserved, *hourly]
 
 
 def _reservation_selector(node_class: Manifest | None) -> dict[str, Any]:
@@ -243,19 +243,19 @@ def _requirement_fields(
 
 def _limits(manifest: Manifest) -> dict[str, Any]:
     limits = dict(manifest.mapping("spec", "limits"))
-    found: dict[str, Any] = {}
+    pool_limits: dict[str, Any] = {}
     for key in ("cpu", "memory"):
         if key in limits:
-            found[key] = str(limits.pop(key))
+            pool_limits[key] = str(limits.pop(key))
     for key, field in (("nodes", "nodes"), *((each, "gpus") for each in _ACCELERATORS)):
         value = str(limits.pop(key, ""))
         if value.isdigit():
-            found[field] = int(value)
+            pool_limits[field] = int(value)
     for key in limits:
         manifest.warn(
             ("spec", "limits", key), f"NodePool {manifest.name}: the limit on {key} is not carried over"
         )
-    return found
+    return pool_limits
 
 
 def _disruption(manifest: Manifest) -> dict[str, Any]:
@@ -267,13 +267,15 @@ def _disruption(manifest: Manifest) -> dict[str, Any]:
             "consolidationPolicy Balanced is imported as WhenEmptyOrUnderutilized",
         )
         policy = "WhenEmptyOrUnderutilized"
-    found: dict[str, Any] = {"consolidationPolicy": "Never" if after == "Never" else policy}
+    disruption: dict[str, Any] = {"consolidationPolicy": "Never" if after == "Never" else policy}
     if after and after != "Never":
-        found["consolidateAfter"] = after
+        disruption["consolidateAfter"] = after
     budgets = manifest.items("spec", "disruption", "budgets")
     if budgets:
-        found["budgets"] = [{key: _budget(key, value) for key, value in each.items()} for each in budgets]
-    return found
+        disruption["budgets"] = [
+            {key: _budget(key, value) for key, value in each.items()} for each in budgets
+        ]
+    return disruption
 
 
 def _budget(key: str, value: Any) -> Any:
