@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tidemill.model.ec2_facts import TERMINATES_BEFORE_END
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.karpenter_rule import karpenter
@@ -33,7 +35,7 @@ from tidemill.spec.scenario import Scenario
 NODES, GPUS = 8, 8
 START = datetime(2026, 11, 2, 11, 30, tzinfo=UTC)
 DIES = START + timedelta(days=2)  # the dying block's end
-KILL = DIES - timedelta(minutes=30)
+KILL = DIES - TERMINATES_BEFORE_END
 DAY = timedelta(hours=24)
 RULES: dict[str, Decide] = {"tidemill": decide, "karpenter": karpenter}
 Json = dict[str, Any]

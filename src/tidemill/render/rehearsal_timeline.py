@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
 
+from tidemill.model.ec2_facts import grid_at_or_after
 from tidemill.render.figures import day, span
 from tidemill.render.rehearsal_facts import Ending
 from tidemill.sim.scenario.outcome import BlockRow, NodeSpan, Outcome, Series, ServiceRow
@@ -63,7 +64,7 @@ def ticks(axis: Axis) -> tuple[Tick, ...]:
         begin = midnight + timedelta(days=number)
         found.append((begin, day(begin) if number % every == 0 else "", "day"))
         if days <= 14:
-            found.append((begin + timedelta(hours=11, minutes=30), "11:30" if days <= 7 else "", "grid"))
+            found.append((grid_at_or_after(begin), "11:30" if days <= 7 else "", "grid"))
         if days <= 2:
             hours = (hour for hour in range(3, 24, 3) if hour != 12)  # noon would overlap the 11:30 label
             found += [(begin + timedelta(hours=hour), f"{hour:02}:00", "hour") for hour in hours]
