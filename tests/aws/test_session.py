@@ -48,6 +48,16 @@ def test_boto3_is_imported_when_the_first_call_is_made_and_not_before():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_without_boto3_and_botocore_the_first_call_says_what_to_install():
+    code = (
+        "import sys; sys.modules.update(boto3=None, botocore=None); from tidemill.cli import main; "
+        "sys.exit(main(['inspect', '--region', 'us-east-1']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: a real AWS account needs boto3: pip install 'tidemill[aws]'\n"
+
+
 def test_a_role_can_be_assumed_on_top(wired: Wired):
     role = "arn:aws:iam::123456789012:role/mill-engine"
     assumed = Aws(REGION, role_arn=role)

@@ -171,6 +171,8 @@ class Aws:
             return self._make_client(service, 1)
 
     def _make_client(self, service: str, attempts: int) -> Any:
+        if self._session is None:  # first: it says what to install if boto3 is missing
+            self._session = _session(self.region, self._profile, self._role_arn)
         from botocore.config import Config
 
         config = Config(
@@ -180,8 +182,6 @@ class Aws:
             retries={"mode": "standard", "total_max_attempts": attempts},
             user_agent_extra=f"tidemill/{__version__}",
         )
-        if self._session is None:
-            self._session = _session(self.region, self._profile, self._role_arn)
         return self._session.client(service, config=config)
 
 
