@@ -147,7 +147,7 @@ def test_testing_a_target_that_refuses_exits_1(document: str, receiver: Receiver
 
 def test_an_unknown_target_exits_2(document: str, capsys: Captured):
     assert main(["alerts", "test", "nobody", document]) == 2
-    assert "there is no target 'nobody'; there are: ops, pager" in capsys.readouterr().err
+    assert "there is no target 'nobody'; the targets are: ops, pager" in capsys.readouterr().err
 
 
 # --- watchdog -----------------------------------------------------------------------------------------
@@ -192,7 +192,10 @@ def test_a_missing_ledger_exits_2_and_is_not_created(document: str, tmp_path: Pa
     """Made, it would be an empty one, in which the engine is never silent for too long."""
     mistyped = tmp_path / "legder.db"
     assert main(["watchdog", document, "--ledger", f"sqlite:///{mistyped}"]) == 2
-    assert capsys.readouterr().err == f"error: there is no ledger at {mistyped}\n"
+    assert (
+        capsys.readouterr().err
+        == f"error: there is no ledger at {mistyped}; name the address of one that exists\n"
+    )
     assert not mistyped.exists()
 
 

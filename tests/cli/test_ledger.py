@@ -67,7 +67,7 @@ def test_the_address_may_come_from_the_environment(address: str, monkeypatch: py
     ("address", "says"),
     [
         ("sqlite:////no/such/ledger.db", "there is no folder /no/such"),
-        ("memory:", "a ledger in memory cannot be looked into"),
+        ("memory:", "a ledger in memory cannot be read by another process"),
         ("ledger.db", "is not the address of a ledger"),
     ],
 )

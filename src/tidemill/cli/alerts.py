@@ -156,10 +156,11 @@ def _target(targets: tuple[Notification, ...], name: str) -> Notification:
     for target in targets:
         if target.name == name:
             return target
-    known = (
-        ", ".join(target.name for target in targets) or "none; add one to the Platform's spec.notifications"
+    known = ", ".join(target.name for target in targets)
+    hint = (
+        f"the targets are: {known}" if known else "the Platform has none; add one to its spec.notifications"
     )
-    raise SpecError(f"there is no target '{name}'; there are: {known}")
+    raise SpecError(f"there is no target '{name}'; {hint}")
 
 
 def _message(platform: Any, word: Any, now: datetime) -> Any:

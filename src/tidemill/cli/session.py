@@ -112,8 +112,13 @@ class Session:
         if intent is None:
             from tidemill.spec.problem import suggestion
 
-            known = suggestion(intent_id, [purchase.id for purchase in purchases], what="known")
-            raise SpecError(f"this ledger has no purchase '{intent_id}'; {known}")
+            ids = [purchase.id for purchase in purchases]
+            hint = (
+                suggestion(intent_id, ids, what="it has")
+                if ids
+                else "it is empty; name another with --ledger"
+            )
+            raise SpecError(f"this ledger has no purchase '{intent_id}'; {hint}")
         return intent
 
     def pool(self, name: str) -> ComputePool:

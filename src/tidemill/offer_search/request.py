@@ -126,9 +126,8 @@ def _wrong_durations(durations: Iterable[timedelta]) -> Iterator[str]:
 
 def wrong_count(kind: InstanceType, count: int) -> str:
     if not 1 <= count <= MAX_INSTANCES_PER_BLOCK:
-        return (
-            f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {count}: ask for several smaller ones"
-        )
+        hint = "; search for several smaller blocks" if count > MAX_INSTANCES_PER_BLOCK else ""
+        return f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {count}{hint}"
     if kind.ultraserver and count % SMALLEST_ULTRASERVER:
         below = count // SMALLEST_ULTRASERVER * SMALLEST_ULTRASERVER
         above = below + SMALLEST_ULTRASERVER

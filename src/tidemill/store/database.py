@@ -96,7 +96,7 @@ def sqlite(path: Path, *, read_only: bool = False, must_exist: bool = False) -> 
     if path.is_dir():
         raise SpecError(f"the ledger cannot be at {path}: it is a folder; name a file in it")
     if (read_only or must_exist) and not path.is_file():
-        raise SpecError(f"there is no ledger at {path}")
+        raise SpecError(f"there is no ledger at {path}; name the address of one that exists")
     _check_it_is_sqlite(path)
     address = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
 
