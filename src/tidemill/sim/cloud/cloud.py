@@ -68,22 +68,12 @@ class SimCloud:
             catalog, seed=seed, zones=zones, market=market, held=self._reservations.coming_blocks
         )
         self._purchases = BlockPurchases(
-            timeline,
-            journal,
-            catalog,
-            seed=seed,
-            market=self._market,
-            reservations=self._reservations,
+            timeline, journal, catalog, seed=seed, market=self._market, reservations=self._reservations,
             faults=self._faults,
-        )
+        )  # fmt: skip
         self._extensions = ExtensionPurchases(
-            timeline,
-            catalog,
-            seed=seed,
-            market=self._market,
-            reservations=self._reservations,
-            faults=self._faults,
-        )
+            timeline, catalog, seed=seed, market=self._market, reservations=self._reservations, faults=self._faults
+        )  # fmt: skip
         self._launches = Launches(
             timeline,
             catalog,
