@@ -66,7 +66,7 @@ def test_an_engine_that_no_longer_leads_writes_nothing() -> None:
     (plan,) = drawn.spec.plans.values()
     with in_a_file(drawn.spec.platform, Timeline(START)) as access:
         old, _ = access.lead(), access.lead()
-        with pytest.raises(Refused, match="another engine leads"):
+        with pytest.raises(Refused, match="another engine has become the leader"):
             old.adopt(Adoption("cr-1", plan.spec.pool, "ana", START))
         assert access.ledger.adoptions() == ()
 

@@ -44,7 +44,7 @@ def test_without_a_clock_the_ledger_uses_the_wall_clock(url: str):
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        ("ledger.db", "no address of a ledger; write sqlite:///PATH"),
+        ("ledger.db", "not the address of a ledger; write sqlite:///PATH"),
         ("mysql://root@db/ledger", "cannot be kept in mysql; write sqlite:///PATH"),
         ("sqlite://", "has no file"),
         ("sqlite:///:memory:", "memory: to have none"),
@@ -122,7 +122,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(url: str, opened:
     ledger = opened(url)
     with inside(ledger) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(Refused, match=r"schema 9999, and this .* none after .*: upgrade"):
+    with pytest.raises(Refused, match=r"schema 9999, and this .* up to .*: upgrade"):
         opened(url)
     with inside(ledger) as connection:
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "9999"

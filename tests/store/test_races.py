@@ -99,7 +99,7 @@ def test_an_old_leader_cannot_write_any_more(url: str, opened: Opener):
         lambda: old.propose(intent(id="tp-2")),
         lambda: old.advance(intent("approved"), intent("submitted")),
     ):
-        with pytest.raises(Refused, match="another engine leads"):
+        with pytest.raises(Refused, match="another engine has become the leader"):
             write()
     assert new.purchases() == (intent("approved"),)
     new.advance(intent("approved"), intent("submitted"))
