@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from functools import cache
 
 import botocore.session
@@ -21,6 +22,10 @@ settings.load_profile("tidemill")
 
 # A catalog that somebody refreshed on this machine must not change what is tested.
 os.environ["TIDEMILL_CATALOG"] = "shipped"
+
+# A shell that starts the tests in the background makes them ignore Ctrl-C, and what they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Each session of boto3 would parse the service models anew, 0.3 s every time; a loader only reads, so one serves all.
 botocore.session.create_loader = cache(botocore.session.create_loader)
