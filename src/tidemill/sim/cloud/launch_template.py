@@ -27,18 +27,15 @@ class LaunchSpec:
 def launch_spec_of(data: Mapping[str, Any]) -> LaunchSpec:
     """Refused: what EC2 would refuse to launch from."""
     market = (data.get("InstanceMarketOptions") or {}).get("MarketType", "")
-    reservation = _reservation(data)
+    specification = data.get("CapacityReservationSpecification") or {}
+    target = specification.get("CapacityReservationTarget") or {}
+    reservation = str(target.get("CapacityReservationId", ""))
     if market == "capacity-block" and not reservation:
         raise Refused(
             "the market type capacity-block needs a CapacityReservationId in CapacityReservationTarget",
             code="InvalidParameterCombination",
         )
     return LaunchSpec(_source(market, reservation), str(data.get("InstanceType", "")), _tags(data))
-
-
-def _reservation(data: Mapping[str, Any]) -> str:
-    specification = data.get("CapacityReservationSpecification") or {}
-    return str((specification.get("CapacityReservationTarget") or {}).get("CapacityReservationId", ""))
 
 
 def _source(market: str, reservation: str) -> Source:

@@ -281,8 +281,14 @@ def owned_reservation(
     if kind is None:
         raise SpecError(f"reservation {owned.name}: '{owned.instance_type}' is not in the catalog")
     block = owned.type == "block"
-    start, end = _block_window(owned, now) if block else _odcr_window(owned, now)
-    fee_usd = block_fee_usd(kind, owned.count, end - start) if block and end is not None else None
+    start, end, fee_usd = now + owned.start, None, None
+    if block:
+        if owned.duration is None:
+            raise SpecError(f"reservation {owned.name}: a block needs a duration")
+        start, end = block_window(now, owned.start, owned.duration)
+        fee_usd = block_fee_usd(kind, owned.count, end - start)
+    elif owned.duration is not None:
+        end = start + owned.duration
     tags = {names.TAG_OWNER: owner} if owned.owned else {}
     if owned.pool:
         tags[names.TAG_POOL] = owned.pool
@@ -302,14 +308,3 @@ def owned_reservation(
         ultraserver=block and bool(kind.ultraserver),
         tags=tuple(sorted(tags.items())),
     )
-
-
-def _block_window(owned: OwnedReservation, now: datetime) -> tuple[datetime, datetime]:
-    if owned.duration is None:
-        raise SpecError(f"reservation {owned.name}: a block needs a duration")
-    return block_window(now, owned.start, owned.duration)
-
-
-def _odcr_window(owned: OwnedReservation, now: datetime) -> tuple[datetime, datetime | None]:
-    start = now + owned.start
-    return start, None if owned.duration is None else start + owned.duration

@@ -86,9 +86,6 @@ class Jobs:
     def _job_of(self, pod: Pod) -> JobTruth:
         return self.by_name[pod.workload.partition("/")[2]]
 
-    def _index_of(self, job: JobTruth, uid: str) -> int | None:
-        return next((index for index, member in job.members.items() if member == uid), None)
-
     def _create(self, job: JobTruth, index: int, message: str = "") -> None:
         name = f"{job.name}-{index}-{job.attempts[index]}"
         pod = Pod(
@@ -135,7 +132,7 @@ class Jobs:
 
     def pod_gone(self, pod: Pod, end: PodEnd) -> None:
         job = self._job_of(pod)
-        index = self._index_of(job, pod.uid)
+        index = next((index for index, member in job.members.items() if member == pod.uid), None)
         if job.over or index is None:
             return
         if end is not PodEnd.STOPPED:

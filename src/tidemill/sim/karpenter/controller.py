@@ -197,7 +197,8 @@ class SimKarpenter:
                 self._stir_again()
 
     def _launch_within(self, pool: NodePool, offering: Offering) -> bool:
-        return pool.allows(offering.kind, self._has(pool)) and self._launch(pool, offering)
+        has = [claim.offering.kind for claim in self.claims.values() if claim.pool == pool.name]
+        return pool.allows(offering.kind, has) and self._launch(pool, offering)
 
     def _offerings(self, pool: NodePool) -> list[Offering]:
         now = self._timeline.now()
@@ -286,9 +287,6 @@ class SimKarpenter:
             self._cloud.terminate(claim.instance_id, by="karpenter", why=why)
 
     # --- room ---------------------------------------------------------------------------------------
-
-    def _has(self, pool: NodePool) -> list[InstanceType]:
-        return [claim.offering.kind for claim in self.claims.values() if claim.pool == pool.name]
 
     def _free(self, kind: InstanceType) -> Resources:
         """What pods get of a node of a type, daemons taken off."""

@@ -17,6 +17,7 @@ from tidemill.model.ec2_facts import KARPENTER_DRAINS_BEFORE_END
 from tidemill.model.labels import Expression, Taint
 from tidemill.sim.cluster.scheduler_filters import matches
 from tidemill.spec import names
+from tidemill.spec.units import parse_duration
 
 Object = Mapping[str, Any]
 _FAMILIES = ("karpenter.k8s.aws", "eks.amazonaws.com")
@@ -49,6 +50,7 @@ class NodePool:
     @classmethod
     def read(cls, written: Object, node_class: Object) -> NodePool:
         spec, template = written["spec"], written["spec"]["template"]
+        consolidate_after = spec["disruption"].get("consolidateAfter", "0s")
         inner = template["spec"]
         return cls(
             name=written["metadata"]["name"],
@@ -64,7 +66,7 @@ class NodePool:
                 name: float(value) for name, value in spec.get("limits", {}).items() if str(value).isdigit()
             },
             replicas=spec.get("replicas"),
-            consolidate_after=_duration(spec["disruption"].get("consolidateAfter", "0s")),
+            consolidate_after=None if consolidate_after == "Never" else parse_duration(consolidate_after),
         )
 
     def allows(self, kind: InstanceType, has: Iterable[InstanceType]) -> bool:
@@ -152,9 +154,3 @@ def _labels(
         "karpenter.sh/nodepool": pool.name,
         **{f"{family}/{key}": value for family in _FAMILIES for key, value in described.items()},
     }
-
-
-def _duration(text: str) -> timedelta | None:
-    from tidemill.spec.units import parse_duration
-
-    return None if text == "Never" else parse_duration(text)

@@ -41,7 +41,8 @@ class _Spent:
         for reservation in self._rehearsal.cloud.all_reservations():
             if reservation.kind is SourceKind.ODCR:
                 ends[reservation.id] = reservation.end
-                yield self._reservation(reservation)
+                per_hour = reservation.count * (self._types[reservation.instance_type].on_demand_usd_h or 0.0)
+                yield self._whole(reservation, per_hour, *self._span(reservation), 0.0)
             elif reservation.owner == owner and reservation.state not in UNPAID_STATES:
                 yield self._block(reservation)
         for history in self._rehearsal.cloud.instance_histories.values():
@@ -56,10 +57,6 @@ class _Spent:
         since, until = self._span(block)
         inside = max(0.0, (until - since) / _HOUR) * per_hour
         return self._whole(block, per_hour, since, until, block.fee_usd - inside)
-
-    def _reservation(self, reservation: Reservation) -> Paid:
-        per_hour = reservation.count * (self._types[reservation.instance_type].on_demand_usd_h or 0.0)
-        return self._whole(reservation, per_hour, *self._span(reservation), 0.0)
 
     def _span(self, reservation: Reservation) -> tuple[datetime, datetime]:
         since = max(reservation.start, self._rehearsal.start)

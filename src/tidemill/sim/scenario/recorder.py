@@ -36,7 +36,8 @@ class GpuRecorder:
         gpus, money = self._cluster.changes, self._cloud.changes
         if (gpus, money) == self._seen:
             return
-        self._integrate(now)
+        self._hours, self._used_hours = self.hours_until(now), self.used_hours_until(now)
+        self._at = now
         if gpus != self._seen[0]:
             self._ready, self._used = self._cluster.gpus_ready(), self._cluster.gpus_used()
             self._used_by_source = self._cluster.gpus_used_by_source()
@@ -46,10 +47,6 @@ class GpuRecorder:
         point = (now, self._paid, self._ready, self._used)
         if not self._points or point[1:] != self._points[-1][1:]:
             self._points.append(point)
-
-    def _integrate(self, now: datetime) -> None:
-        self._hours, self._used_hours = self.hours_until(now), self.used_hours_until(now)
-        self._at = now
 
     def hours_until(self, now: datetime) -> dict[str, float]:
         """GPU-hours paid, ready and used, up to an instant at which nothing has happened since the last sample."""

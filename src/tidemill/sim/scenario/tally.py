@@ -69,9 +69,7 @@ def tally(
             if history.now.pool
         ),
         jobs=tuple(_job(rehearsal, job, end) for job in rehearsal.cluster.jobs.values()),
-        services=tuple(
-            _service(rehearsal, reservation, end) for reservation in rehearsal.cluster.services.values()
-        ),
+        services=tuple(_service(rehearsal, service, end) for service in rehearsal.cluster.services.values()),
         evictions=tuple(rehearsal.cluster.evictions),
         gpu_hours={name: round(value, 3) for name, value in hours.items()},
         cost_usd=_cost(rehearsal, blocks, shares),
@@ -79,17 +77,10 @@ def tally(
         series=recorder.series(),
         journal=tuple((line.at, line.kind, line.about, line.sentence) for line in rehearsal.journal.lines),
         kills=tuple(
-            KillRow(
-                reservation.at,
-                reservation.pod,
-                reservation.node,
-                reservation.grace_s,
-                reservation.grace_had_s,
-                reservation.full_grace,
-            )
-            for reservation in rehearsal.cluster.kills
+            KillRow(kill.at, kill.pod, kill.node, kill.grace_s, kill.grace_had_s, kill.full_grace)
+            for kill in rehearsal.cluster.kills
         ),
-        purchases=tuple(_purchase(rehearsal, reservation) for reservation in rehearsal.ledger.purchases()),
+        purchases=tuple(_purchase(rehearsal, intent) for intent in rehearsal.ledger.purchases()),
         warnings=_warnings(rehearsal),
         on_demand_equivalent=on_demand_equivalent(blocks, rehearsal.start, end),
         alerts=rehearsal.alarms.rows(end),

@@ -54,22 +54,16 @@ def answer(wire: Wire, environ: dict[str, Any]) -> Reply:
     method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"].removeprefix("/tidemill").strip("/")
     try:
         if method == "GET":
-            return _json(200, _read(wire, path))
+            read = {"": _about, "clock": _clock, "journal": _journal}[path]
+            return _json(200, read(wire))
         if method == "POST":
-            return _json(200, _write(wire, path, _given(environ)))
+            write = {"advance": _advance, "speed": _speed, "faults": arm_fault}[path]
+            return _json(200, write(wire, _given(environ)))
         return _json(405, {"error": f"{method} is not known here"})
     except KeyError:
         return _json(404, {"error": f"there is no {method} /tidemill/{path}"})
     except (TidemillError, ValueError, TypeError) as error:
         return _json(400, {"error": str(error)})
-
-
-def _read(wire: Wire, path: str) -> Any:
-    return {"": _about, "clock": _clock, "journal": _journal}[path](wire)
-
-
-def _write(wire: Wire, path: str, given: Given) -> Any:
-    return {"advance": _advance, "speed": _speed, "faults": arm_fault}[path](wire, given)
 
 
 def _about(wire: Wire) -> Any:

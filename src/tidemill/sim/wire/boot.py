@@ -121,9 +121,13 @@ class NodeBooter:
         if name is None:
             return
         hidden = () if devices else (*names.ACCELERATORS, names.EFA)
-        room = {key: _quantity(key, amount) for key, amount in kind.allocatable if key not in hidden}
+        shown = {
+            key: f"{amount}m" if key == names.CPU else str(amount)
+            for key, amount in kind.allocatable
+            if key not in hidden
+        }
         ready = self._ready("True", "KubeletReady")
-        if self._patch(name, {"capacity": room, "allocatable": room, "conditions": [ready]}) and devices:
+        if self._patch(name, {"capacity": shown, "allocatable": shown, "conditions": [ready]}) and devices:
             self._timeline.after(_HEARTBEAT, lambda: self._report(instance_id, kind, devices=True))
 
     def _ready(self, status: str, reason: str) -> dict[str, str]:
@@ -152,10 +156,6 @@ class NodeBooter:
             log.warning("%s %s: %s", method, path, error)
             return False
         return True
-
-
-def _quantity(name: str, amount: int) -> str:
-    return f"{amount}m" if name == names.CPU else str(amount)
 
 
 def _decoded(user_data: object) -> str:
@@ -215,7 +215,8 @@ def _nodeadm(config: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[str,
     labels: dict[str, str] = {}
     for flag in kubelet.get("flags") or ():
         if isinstance(flag, str) and flag.startswith(_LABELS):
-            labels |= dict(_pair(item) for item in flag.removeprefix(_LABELS).split(",") if "=" in item)
+            pairs = (item.partition("=") for item in flag.removeprefix(_LABELS).split(",") if "=" in item)
+            labels |= {key: value for key, _, value in pairs}
     written = _inside(kubelet, "config").get("registerWithTaints") or ()
     return labels, [
         (str(item.get("key", "")), str(item.get("value", "")), str(item.get("effect", "NoSchedule")))
@@ -238,8 +239,3 @@ def _bottlerocket(config: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple
 def _inside(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     inner = config.get(key)
     return inner if isinstance(inner, Mapping) else {}
-
-
-def _pair(written: str) -> tuple[str, str]:
-    key, _, value = written.partition("=")
-    return key, value

@@ -28,7 +28,7 @@ _OPTIONS = {"spot": "SpotOptions", "on-demand": "OnDemandOptions"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LaunchOption:
     """One override of one template: what is tried as one launch."""
 
     given: Params  # LaunchTemplateAndOverrides, as it is told back
@@ -43,46 +43,48 @@ def create(call: ApiCall) -> Result:
         raise AwsError("UnsupportedOperation", "the simulated AWS knows fleets of type instant only")
     target = call.require("TargetCapacitySpecification")
     market, wanted = _market(target), int(target["TotalTargetCapacity"])
-    places = sorted(_places(call, market), key=lambda place: place.rank)
-    _one_block(places)
+    launch_options = sorted(_launch_options(call, market), key=lambda option: option.rank)
+    sources = {option.request.source for option in launch_options}
+    if sum(source.kind is SourceKind.BLOCK for source in sources) > 1:
+        raise AwsError("InvalidParameterCombination", "one Capacity Block a fleet: several were targeted")
     call.stop_dry_run()
     token = call.get("ClientToken") or wire.new_token("create-fleet")
     options = call.get(_OPTIONS.get(market, "OnDemandOptions"), {})
     least = int(options.get("MinTargetCapacity") or 1)
-    instances, errors = _fill(wire, token, places, wanted, least)
+    instances, errors = _fill(wire, token, launch_options, wanted, least)
     return {
         "FleetId": _fleet_id(wire, token),
-        "Instances": [{**one, "Lifecycle": market} for one in instances],
-        "Errors": [{**one, "Lifecycle": market} for one in errors],
+        "Instances": [{**item, "Lifecycle": market} for item in instances],
+        "Errors": [{**item, "Lifecycle": market} for item in errors],
     }
 
 
 def _fill(
-    wire: Wire, token: str, places: list[Place], wanted: int, least: int
+    wire: Wire, token: str, launch_options: list[LaunchOption], wanted: int, least: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Option by option until there are enough; the errors are returned with the instances."""
     instances: list[dict[str, Any]] = []
     errors: list[dict[str, Any]] = []
     got = 0
-    for index, place in enumerate(places):
+    for index, option in enumerate(launch_options):
         if got >= wanted:
             break
         try:
             # Each launch has a token of its own under the fleet's; the first has it as it is.
             sub_token = f"{token}/{index}" if index else token
-            ids = launch(wire, sub_token, place.request, max(1, least - got), wanted - got)
+            ids = launch(wire, sub_token, option.request, max(1, least - got), wanted - got)
         except NoCapacity as refused:
             said = as_aws_error(refused)
             assert isinstance(said, AwsError)
             told = {"ErrorCode": said.code, "ErrorMessage": said.message}
-            errors.append({"LaunchTemplateAndOverrides": place.given, **told})
+            errors.append({"LaunchTemplateAndOverrides": option.given, **told})
             continue
         got += len(ids)
         instances.append(
             {
-                "LaunchTemplateAndOverrides": place.given,
+                "LaunchTemplateAndOverrides": option.given,
                 "InstanceIds": list(ids),
-                "InstanceType": place.request.instance_type,
+                "InstanceType": option.request.instance_type,
             }
         )
     return instances, errors
@@ -99,7 +101,7 @@ def _market(target: Params) -> str:
     return str(market)
 
 
-def _places(call: ApiCall, market: str) -> Iterator[Place]:
+def _launch_options(call: ApiCall, market: str) -> Iterator[LaunchOption]:
     for config in call.require("LaunchTemplateConfigs"):
         template = config.get("LaunchTemplateSpecification")
         if not template:
@@ -107,10 +109,10 @@ def _places(call: ApiCall, market: str) -> Iterator[Place]:
                 "MissingParameter", "each of LaunchTemplateConfigs needs a LaunchTemplateSpecification"
             )
         for override in config.get("Overrides") or [{}]:
-            yield _place(call, market, template, override)
+            yield _launch_option(call, market, template, override)
 
 
-def _place(call: ApiCall, market: str, template: Params, override: Params) -> Place:
+def _launch_option(call: ApiCall, market: str, template: Params, override: Params) -> LaunchOption:
     params: dict[str, Any] = {
         "LaunchTemplate": template,
         "TagSpecifications": call.get("TagSpecifications", []),
@@ -131,7 +133,7 @@ def _place(call: ApiCall, market: str, template: Params, override: Params) -> Pl
             f"DefaultTargetCapacityType {market} does not go with a template for {request.source.kind.value}",
         )
     given = {"LaunchTemplateSpecification": template, "Overrides": override}
-    return Place(given, request, _rank(call, market, request, override))
+    return LaunchOption(given, request, _rank(call, market, request, override))
 
 
 def _rank(call: ApiCall, market: str, request: LaunchRequest, override: Params) -> float:
@@ -142,11 +144,6 @@ def _rank(call: ApiCall, market: str, request: LaunchRequest, override: Params) 
     if kind is None:
         return float("inf")
     return (spot_usd_h(kind) if market == "spot" else kind.on_demand_usd_h) or 0.0
-
-
-def _one_block(places: list[Place]) -> None:
-    if len({place.request.source for place in places if place.request.source.kind is SourceKind.BLOCK}) > 1:
-        raise AwsError("InvalidParameterCombination", "one Capacity Block a fleet: several were targeted")
 
 
 def _fleet_id(wire: Wire, token: str) -> str:

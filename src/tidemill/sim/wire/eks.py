@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.model.labels import Pairs
-from tidemill.sim.cloud.node_groups import EksNodeGroup
-from tidemill.sim.cloud.node_groups import NodeGroupRequest as Made
+from tidemill.sim.cloud.node_groups import EksNodeGroup, NodeGroupRequest
 from tidemill.sim.timeline import seeded_id
 from tidemill.sim.wire import group_format
 from tidemill.sim.wire.ec2_launches import template_data
@@ -32,14 +31,19 @@ def create(call: ApiCall) -> Result:
             "InvalidParameterException", "the simulated EKS makes node groups from launch templates"
         )
     data, template = _template(wire, call.get("launchTemplate"))
-    subnets = [subnet(wire.moto("ec2"), node_group) for node_group in call.get("subnets", [])]
-    made = Made(
+    subnets = [subnet(wire.moto("ec2"), id_) for id_ in call.get("subnets", [])]
+    scaling = call.get("scalingConfig", {})
+    request = NodeGroupRequest(
         name=call.require("nodegroupName"),
         role=call.require("nodeRole"),
         data=data,
-        subnets=tuple(node_group.id for node_group in subnets),
+        subnets=tuple(each.id for each in subnets),
         zones=group_format.zones_of(subnets),
-        size=_size(call.get("scalingConfig", {})),
+        size=(
+            int(scaling.get("minSize", 1)),
+            int(scaling.get("desiredSize", 1)),
+            int(scaling.get("maxSize", 2)),
+        ),
         capacity_type=call.get("capacityType", "ON_DEMAND"),
         instance_types=tuple(call.get("instanceTypes", [])),
         ami_type=call.get("amiType") or ("CUSTOM" if data.get("ImageId") else "AL2023_x86_64_STANDARD"),
@@ -49,7 +53,7 @@ def create(call: ApiCall) -> Result:
         repair=bool(call.get("nodeRepairConfig", {}).get("enabled")),
         template=template,
     )
-    return {"nodegroup": _as_aws(wire, cluster, wire.cloud.node_groups.create(made))}
+    return {"nodegroup": _as_aws(wire, cluster, wire.cloud.node_groups.create(request))}
 
 
 @operation("eks", "DescribeNodegroup")
@@ -204,18 +208,11 @@ def _template(wire: Wire, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
     return data, template
 
 
-def _size(given: Mapping[str, Any]) -> tuple[int, int, int]:
-    return int(given.get("minSize", 1)), int(given.get("desiredSize", 1)), int(given.get("maxSize", 2))
-
-
 def _taints(given: Any) -> tuple[tuple[str, str, str], ...]:
-    for node_group in given:
-        if node_group.get("effect") not in _EFFECTS:
+    for taint in given:
+        if taint.get("effect") not in _EFFECTS:
             raise AwsError("InvalidParameterException", f"a taint's effect is one of {', '.join(_EFFECTS)}")
-    return tuple(
-        (node_group["key"], node_group.get("value") or "", _EFFECTS[node_group["effect"]])
-        for node_group in given
-    )
+    return tuple((taint["key"], taint.get("value") or "", _EFFECTS[taint["effect"]]) for taint in given)
 
 
 def _changed_labels(has: Pairs, given: Mapping[str, Any]) -> Pairs:
@@ -229,7 +226,7 @@ def _changed_taints(
     going = {(key, effect) for key, _, effect in _taints(given.get("removeTaints") or ())}
     new = _taints(given.get("addOrUpdateTaints") or ())
     going |= {(key, effect) for key, _, effect in new}
-    return (*(node_group for node_group in has if (node_group[0], node_group[2]) not in going), *new)
+    return (*(taint for taint in has if (taint[0], taint[2]) not in going), *new)
 
 
 def _update(call: ApiCall, kind: str) -> dict[str, Any]:

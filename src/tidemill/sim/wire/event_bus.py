@@ -74,15 +74,11 @@ class EventBus:
         if "target" in carried:
             self._send(carried["target"], json.dumps(carried["body"]))
             return
-        envelope = carried["envelope"]
-        for rule in self._rules():
+        envelope, buses = carried["envelope"], self._wire.moto("events").event_buses
+        for rule in buses["default"].rules.values() if "default" in buses else ():
             if rule.state == "ENABLED" and rule.event_pattern.matches_event(envelope):
                 for target in rule.targets:
                     self._send(target["Arn"], json.dumps(envelope))
-
-    def _rules(self) -> list[Any]:
-        buses = self._wire.moto("events").event_buses
-        return list(buses["default"].rules.values()) if "default" in buses else []
 
     def _send(self, target_arn: str, body: str) -> None:
         """To a queue or a topic. One that is not there gets nothing, as with AWS."""

@@ -104,7 +104,10 @@ def _reserved(history: InstanceHistory) -> dict[str, Any]:
 def _network(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
     """Gone once it is terminated."""
     record = wire.launch_of(history)
-    groups = [{"GroupId": id_, "GroupName": _group_name(wire, id_)} for id_ in record.security_groups]
+    default = wire.network.security_group
+    groups = [
+        {"GroupId": id_, "GroupName": "default" if id_ == default else id_} for id_ in record.security_groups
+    ]
     if history.now.state is InstanceState.TERMINATED:
         return {"SecurityGroups": [], "NetworkInterfaces": []}
     return {
@@ -116,10 +119,6 @@ def _network(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
         "SecurityGroups": groups,
         "NetworkInterfaces": [],
     }
-
-
-def _group_name(wire: Wire, id_: str) -> str:
-    return "default" if id_ == wire.network.security_group else id_
 
 
 def _ended(history: InstanceHistory) -> dict[str, Any]:
