@@ -2,6 +2,9 @@
 
 import sys
 
-from tidemill.cli import main
+try:
+    from tidemill.cli import main
+except KeyboardInterrupt:  # Ctrl-C during the start
+    sys.exit(130)
 
 sys.exit(main())
