@@ -1,8 +1,8 @@
-"""Instance types and prices: dated data files, never code. `load()` reads what ships with the package; `refreshed`
-reads what was asked of AWS since.
+"""Instance types and prices: dated data files, never code. `load()` reads the shipped files; `refreshed` reads what was
+queried from AWS since.
 
-Prices moved 20-32 % in six months: every answer about money carries the date of the data behind it. A price
-that is not known is None, never a guess.
+Prices changed by 20-32 % in six months, so every price has the date of its data. An unknown price is None, never a
+guess.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """USD per instance-hour by type name, from one place at one date."""
+    """USD per instance-hour by type name, from one source at one date."""
 
     kind: str  # "block", "on-demand"
     as_of: str
@@ -86,7 +86,7 @@ class Catalog:
     price_lists: tuple[PriceList, ...] = ()
     types_as_of: str = ""
     types_source: str = ""
-    region: str = ""  # of a refreshed one; empty: what ships is the same everywhere
+    region: str = ""  # of a refreshed catalog; empty: the shipped one, which is the same everywhere
 
     def usd_h(self, instance_type: str, source: SourceKind) -> float:
         """What an hour of a type costs now; 0 where the type is not known."""
@@ -102,7 +102,7 @@ def load() -> Catalog:
 
 
 def shipped_types() -> list[dict[str, Any]]:
-    """The facts as they ship, which `refreshed` changes."""
+    """The shipped facts, which `refreshed` changes."""
     types: list[dict[str, Any]] = _read("instance_types.json")["types"]
     return types
 
@@ -155,7 +155,7 @@ def _instance_type(facts: Mapping[str, Any], prices: Mapping[str, Mapping[str, f
         ultraserver=facts.get("ultraserver", ""),
         block_usd_h=prices["block"].get(name),
         on_demand_usd_h=prices["on-demand"].get(name),
-        spot_usd_h=None,  # moves by the minute and by the zone: no list could be true
+        spot_usd_h=None,  # changes by the minute and by zone: a list would be wrong
         allocatable=allocatable(
             vcpus=facts["vcpus"],
             memory_mib=facts["memory_mib"],

@@ -1,7 +1,7 @@
-"""Which instance types hold a pod, how many such pods, and what one costs there: requests, sizes, list prices.
+"""Which instance types hold a pod, how many such pods, and what a pod costs there: from requests, sizes and list
+prices.
 
-Rules about labels, taints and other pods are not here, and neither is what a pool allows: whoever asks gives the
-types that may be considered.
+It knows no labels, taints, other pods or pools: the caller passes the types to consider.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from tidemill.catalog import InstanceType
 from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.model.resources import Amounts
 
-_NO_PRICE = float("inf")  # in comparisons: dearer than any
+_NO_PRICE = float("inf")  # in comparisons: more expensive than any price
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """So many such pods on one node of a type, and what they leave when it is full of them."""
+    """How many such pods fit on a node of a type, and what is left on a full node."""
 
     type: InstanceType
     pods: int  # at least 1
-    left: Amounts  # of what pods could use, beside the daemons
+    left: Amounts  # allocatable, less daemons and these pods
 
     @property
     def usd_h(self) -> float | None:
@@ -30,12 +30,12 @@ class Fit:
 
     @property
     def usd_h_per_pod(self) -> float | None:
-        """When it is full of such pods. With one alone, that one pays for all of it."""
+        """On a node that is full of such pods."""
         return None if self.usd_h is None else self.usd_h / self.pods
 
     @property
     def stranded(self) -> int:
-        """Accelerators that no further pod of this kind can use."""
+        """Accelerators that no further such pod can use."""
         accelerator = self.type.accelerator
         return dict(self.left).get(accelerator.resource, 0) if accelerator else 0
 
@@ -43,21 +43,21 @@ class Fit:
 def fitting(
     types: Iterable[InstanceType], requests: Amounts, daemons: Amounts = USUAL_DAEMONS
 ) -> tuple[Fit, ...]:
-    """Types that hold at least one such pod: the cheapest on demand first, those without a known price last.
+    """Types that hold at least one such pod: the cheapest on demand first, those without a price last.
 
-    Among equal prices the one that strands fewer accelerators, then the smaller one.
+    Of equal prices, the type that strands fewer accelerators comes first, then the smaller type.
     """
     fits = (_fit(instance_type, requests, daemons) for instance_type in types)
     return tuple(sorted((fit for fit in fits if fit is not None), key=_rank))
 
 
 def cheapest(fits: Iterable[Fit]) -> Fit | None:
-    """The one to suggest for a pod that comes alone; None where no on-demand price is known."""
+    """The type to suggest for a single pod; None if no on-demand price is known."""
     return min((fit for fit in fits if fit.usd_h is not None), key=_rank, default=None)
 
 
 def cheapest_when_full(fits: Iterable[Fit]) -> Fit | None:
-    """The one to suggest for many such pods. It differs where a large type is cheaper by the pod."""
+    """The type to suggest for many such pods: a large type may be cheaper per pod."""
     priced = [fit for fit in fits if fit.usd_h_per_pod is not None]
     return min(priced, key=lambda fit: (fit.usd_h_per_pod, *_rank(fit)), default=None)
 
@@ -76,7 +76,7 @@ def _left(free: Mapping[str, int], each: Mapping[str, int], pods: int) -> Amount
 
 
 def _rank(fit: Fit) -> tuple[float, float, int, int, str]:
-    """Unpriced ones among themselves by what a block of them costs, which is all that is known."""
+    """Types without an on-demand price are ordered by their block price."""
     usd_h, block_usd_h = fit.usd_h, fit.type.block_usd_h
     return (
         _NO_PRICE if usd_h is None else usd_h,

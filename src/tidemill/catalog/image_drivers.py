@@ -1,4 +1,4 @@
-"""Which NVIDIA driver an image holds, where its maker's release notes say so: dated data, and never a guess."""
+"""Which NVIDIA driver an image has, from its release notes: dated data, never a guess."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-# What the platform's GPU software asks for: CUDA 12.8, which came with driver branch 570, in this driver or a later.
+# What the platform's GPU software needs: CUDA 12.8, which needs this driver of branch 570 or a later one.
 OLDEST_DRIVER = "570.172.08"
 CUDA = "12.8"
 

@@ -1,4 +1,4 @@
-"""What a block's fee comes to by the accelerator-hour, beside what the same hours cost on demand."""
+"""Block fees per accelerator-hour compared with the on-demand price, and what accelerator-hours cost on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOUR = timedelta(hours=1)
 class BlockPrice:
     hours: float
     usd_per_gpu_h: float
-    on_demand_usd_per_gpu_h: float | None  # None: the catalog knows no price
+    on_demand_usd_per_gpu_h: float | None  # None: the catalog has no price
 
     @property
     def against_on_demand(self) -> float | None:
@@ -25,7 +25,7 @@ class BlockPrice:
 
 
 def block_price(kind: InstanceType, count: int, length: timedelta, fee_usd: int) -> BlockPrice:
-    """By the device: a GPU or a Neuron device. A type without any is counted by the instance."""
+    """Per GPU or Neuron device. For a type without accelerators: per instance."""
     devices = kind.gpus or 1
     hours = length / _HOUR
     on_demand = None if kind.on_demand_usd_h is None else kind.on_demand_usd_h / devices
@@ -33,7 +33,7 @@ def block_price(kind: InstanceType, count: int, length: timedelta, fee_usd: int)
 
 
 def on_demand_usd(kind: InstanceType, gpu_hours: float) -> float | None:
-    """By the accelerator-hour, an instance's price shared equally by its accelerators; None: no price is known."""
+    """The on-demand price of accelerator-hours: an instance's price divided by its accelerators. None: no price."""
     if kind.on_demand_usd_h is None or not kind.gpus:
         return None
     return kind.on_demand_usd_h * gpu_hours / kind.gpus

@@ -1,6 +1,7 @@
-"""Instance types and prices as AWS told them on some day, for one region, and how they change what ships. Pure.
+"""Instance types and prices of one region as AWS reported them on some day, and how they change the shipped catalog.
+Pure.
 
-What AWS does not tell stays as it ships: prices of Capacity Blocks are in no list, and neither are UltraServers. A
+What AWS does not report stays as shipped: there is no list of Capacity Block prices or of UltraServers. A
 type that ships and that AWS did not list stays too: it may be sold ahead. A text that is not whole is no catalog.
 """
 
@@ -68,11 +69,11 @@ class Refreshed(_Strict):
     as_of: date
     source: Word
     types: Annotated[list[TypeFacts], Field(min_length=1)]
-    on_demand: Prices | None = None  # None: AWS would not tell, and what ships goes on
+    on_demand: Prices | None = None  # None: AWS did not report prices; the shipped ones stay
 
     @property
     def newer(self) -> bool:
-        """Than everything that ships. A later version of Tidemill may know better than an old answer of AWS."""
+        """Newer than all shipped data. A later version of Tidemill may be right where an old answer of AWS is not."""
         shipped = load()
         dates = (shipped.types_as_of, *(prices.as_of for prices in shipped.price_lists))
         return self.as_of.isoformat() > max(dates)
@@ -83,14 +84,14 @@ def written(refreshed: Refreshed) -> str:
 
 
 def read(text: str | bytes, region: str) -> Refreshed:
-    """What was written. ValueError says in a few words why it cannot be used."""
+    """A catalog that `written` wrote. Raises ValueError with the reason if it cannot be used."""
     try:
         data = json.loads(text)
     except ValueError:
         raise ValueError("it is not JSON") from None
     version = data.get("version") if isinstance(data, dict) else None
     if isinstance(version, int) and version > VERSION:
-        raise ValueError("a newer Tidemill wrote it")
+        raise ValueError("a newer version of Tidemill wrote it")
     try:
         refreshed = Refreshed.model_validate_json(text)
     except ValidationError as error:
@@ -98,12 +99,12 @@ def read(text: str | bytes, region: str) -> Refreshed:
         where = ".".join(map(str, first["loc"])) or "all of it"
         raise ValueError(f"{where}: {first['msg']}") from None
     if refreshed.region != region:
-        raise ValueError(f"it is for {refreshed.region}")
+        raise ValueError(f"it is for region {refreshed.region}")
     return refreshed
 
 
 def corrected(facts: TypeFacts) -> TypeFacts:
-    """Without what EC2 is known to answer wrongly, or cannot say."""
+    """With corrections for what EC2 is known to report wrongly or not at all."""
     changes: dict[str, Any] = {}
     if facts.accelerator is not None and facts.accelerator.model in _MEMORY_MIB:
         true_mib = _MEMORY_MIB[facts.accelerator.model]
@@ -115,7 +116,7 @@ def corrected(facts: TypeFacts) -> TypeFacts:
 
 
 def applied(refreshed: Refreshed) -> Catalog:
-    """The catalog that ships, with what AWS said in place of it; types that do not ship come last."""
+    """The shipped catalog with what AWS reported in its place; new types come last."""
     fresh = {facts.name: facts.model_dump() for facts in map(corrected, refreshed.types)}
     known = [_replaced(facts, fresh.pop(facts["name"], None)) for facts in shipped_types()]
     return assembled(
@@ -128,7 +129,7 @@ def applied(refreshed: Refreshed) -> Catalog:
 
 
 def not_listed(refreshed: Refreshed) -> tuple[str, ...]:
-    """Types that ship and that AWS does not list in this region."""
+    """Shipped types that AWS does not list in this region."""
     listed = {facts.name for facts in refreshed.types}
     return tuple(facts["name"] for facts in shipped_types() if facts["name"] not in listed)
 
@@ -144,7 +145,8 @@ def _by_family(facts: Mapping[str, Any]) -> tuple[str, int, str]:
 
 
 def _lists(refreshed: Refreshed) -> tuple[PriceList, ...]:
-    """On demand all or nothing: a type that is missing in the region's list is not sold there by the hour."""
+    """The on-demand list is replaced as a whole: a type that is not in the region's list is not sold there on
+    demand."""
     prices = refreshed.on_demand
     if prices is None:
         return shipped_prices()

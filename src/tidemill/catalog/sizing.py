@@ -1,7 +1,7 @@
-"""How much of an instance pods may use, and how much one pod that wants all of it should ask for.
+"""How much of an instance pods may use, and what a pod that uses a whole node should request.
 
-The first is Karpenter's arithmetic, to the MiB, so that a plan made here is a plan Karpenter would agree
-with; a node's own `allocatable` replaces it once the node has joined. Neither knows prices or pools.
+The first is Karpenter's arithmetic, to the MiB, so that Karpenter would make the same plan. When a node has joined, its
+own `allocatable` replaces it. It knows no prices and no pools.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ EVICTION_MIB = 100  # the kubelet's default hard eviction threshold
 KUBE_RESERVED_POD_MIB, KUBE_RESERVED_MIB = 11, 255
 KUBE_RESERVED_CPU = ((1_000, 600), (2_000, 100), (4_000, 50), (2**31, 25))
 
-# What daemon pods take on a node before one has been seen: the CNI, kube-proxy, a device plugin and a log agent.
-# More than those ask for by default, so it errs on the side of a type that holds one pod less than thought.
+# What daemon pods request, until some have been seen: the CNI, kube-proxy, a device plugin and a log agent.
+# More than their defaults: it errs on the side of one pod less per node.
 USUAL_DAEMONS: Amounts = (("cpu", 250), ("memory", 256 * MIB), ("pods", 4))
 
-# What a pod that takes the whole node leaves to daemons. On p5.48xlarge it gives the 180 CPU and 1700 GiB
+# What a pod that uses a whole node leaves to daemons. On p5.48xlarge it gives the 180 CPU and 1700 GiB
 # that are known to work beside the usual daemon sets.
 WHOLE_NODE_CPU_16THS = 15  # of all vCPUs
 WHOLE_NODE_SPARE_MILLI = 500  # at least, on small nodes: the CNI, kube-proxy, the device plugin, a log agent
@@ -69,7 +69,7 @@ def allocatable_mib(memory_mib: int, *, arch: str, max_pods: int) -> int:
 
 
 def whole_node_request(instance_type: InstanceType) -> Amounts:
-    """What a replica that has the node to itself asks for: every accelerator, and what daemons can spare.
+    """The requests of a replica that uses a whole node: every accelerator, and what daemons do not need.
 
     CPU is 15/16 of the vCPUs, but leaves at least 500m of what is allocatable, down to 100m. Memory is 9/10
     of what is allocatable, down to 4 GiB. EFA is left out: only jobs of several nodes ask for it.

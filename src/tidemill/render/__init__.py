@@ -1,1 +1,1 @@
-"""Text for other tools and for people, made from data. Nothing here decides, asks a port or reads a clock."""
+"""Text and pages for people, and files for other tools. Nothing here decides, calls a port or reads a clock."""

@@ -1,4 +1,4 @@
-"""Who is charged how much, as rows for the terminal and the page: every pool and team, and the dearest workloads."""
+"""Costs as rows for the terminal and the page: every pool and team, and the most expensive workloads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JOBS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """`idle_h` is the pool's alone; a saving is against the price on demand of the hours that were used."""
+    """Only pools have `idle_h`. A saving is compared with the on-demand price of the used hours."""
 
     kind: str
     name: str
@@ -23,27 +23,27 @@ class CostRow:
     usd: str
     on_demand: str
     saving: str
-    lost: bool = False  # it cost more than on demand would have
+    lost: bool = False  # it cost more than on demand
 
 
-def cost_rows(told: Costs, *, jobs: int = JOBS_SHOWN) -> tuple[CostRow, ...]:
-    return tuple(_rows(told, jobs))
+def cost_rows(costs: Costs, *, jobs: int = JOBS_SHOWN) -> tuple[CostRow, ...]:
+    return tuple(_rows(costs, jobs))
 
 
-def left_out(told: Costs, *, jobs: int = JOBS_SHOWN) -> int:
+def left_out(costs: Costs, *, jobs: int = JOBS_SHOWN) -> int:
     """Teams and workloads that have no row."""
-    return max(0, len(told.teams) - TEAMS_SHOWN) + max(0, len(told.jobs) - jobs)
+    return max(0, len(costs.teams) - TEAMS_SHOWN) + max(0, len(costs.jobs) - jobs)
 
 
-def _rows(told: Costs, jobs: int) -> Iterator[CostRow]:
-    for pool in told.pools:
+def _rows(costs: Costs, jobs: int) -> Iterator[CostRow]:
+    for pool in costs.pools:
         name, idle = pool.pool or "any pool", hours(pool.gpu_hours_idle)
         money = (pool.used_usd + pool.idle_usd, pool.on_demand_usd, pool.saving_usd)
         yield _row("pool", name, pool.gpu_hours_used, idle, *money)
-    for team in told.teams[:TEAMS_SHOWN]:
+    for team in costs.teams[:TEAMS_SHOWN]:
         money = (team.usd, team.on_demand_usd, team.saving_usd)
         yield _row("team", team.team or "no team", team.gpu_hours, "", *money)
-    for job in told.jobs[:jobs]:
+    for job in costs.jobs[:jobs]:
         yield _row("workload", job.workload, job.gpu_hours, "", job.usd, job.on_demand_usd, job.saving_usd)
 
 

@@ -271,7 +271,7 @@ _NAMED = 3
 
 
 def slowest(context: DecisionContext, views: list[NodeView]) -> tuple[timedelta | None, tuple[str, ...]]:
-    """The longest lead of these nodes and who asks for it; nobody, where it is the shortest there is."""
+    """The longest drain lead of these nodes and its causes; no causes if it is the shortest lead."""
     drained = [view for view in views if view.deadline is not None and view.drain_from is not None]
     leads = {
         id(view): view.deadline - view.drain_from for view in drained if view.deadline and view.drain_from
@@ -305,7 +305,7 @@ def _causes_of_lead(context: DecisionContext, views: list[NodeView], lead: timed
 
 
 def _service_needs(context: DecisionContext, name: str, leaving: int) -> Iterator[str]:
-    """Of a service without a minimum all go at once: it asks for no time of its own."""
+    """A service without a minimum moves all at once and needs no time of its own."""
     workload, allowed = context.workloads.get(name), context.disruptions_at_once.get(name)
     method = in_effect(workload, context.workloads) if workload is not None else Method.EVICT
     if workload is not None and method is not Method.EVICT:

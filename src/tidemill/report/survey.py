@@ -1,4 +1,4 @@
-"""What exists in an AWS account, whoever made it: reservations, instances on them, and groups that launch into them.
+"""What exists in an AWS account, whoever created it: reservations, instances on them, and groups that launch into them.
 
 Plain records that an adapter fills, including what it could not read. Pods are not part of it.
 """

@@ -1,4 +1,4 @@
-"""What people ask for: models, YAML with line numbers, schemas, importers.
+"""What people write: documents, YAML with line numbers, checks, schemas, importers.
 
 `Spec` is the bundle the engine decides from; it is immutable and already checked.
 """
@@ -15,9 +15,9 @@ from tidemill.spec.node_class import NodeClass
 from tidemill.spec.platform import Platform
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity: what follows from a Spec is remembered with it
+@dataclass(frozen=True, eq=False)  # compared by identity: caches use it as a key
 class Spec:
-    """Checked documents plus the catalog they are read against. Maps are by name, in a stable order."""
+    """Checked documents and the catalog that they were checked against. Maps are by name, in a stable order."""
 
     platform: Platform
     catalog: Catalog

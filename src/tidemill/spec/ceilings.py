@@ -21,7 +21,7 @@ MONTHLY: Final = "TIDEMILL_MONTHLY_USD"
 APPROVAL: Final = "TIDEMILL_APPROVAL"
 APPROVERS: Final = "TIDEMILL_APPROVERS"
 
-# The strictest first: of two modes the one that comes first is taken.
+# The strictest first: of two modes the first one in this list applies.
 _STRICTNESS: Final[tuple[Mode, ...]] = ("propose", "two", "one", "auto")
 
 

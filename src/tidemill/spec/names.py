@@ -16,8 +16,8 @@ TAG_OWNER = "deployment"  # the owner tag: without it nothing is modified or ter
 TAG_POOL = f"{GROUP}/pool"
 TAG_INTENT = f"{GROUP}/intent"
 TAG_PROVISIONER = f"{GROUP}/provisioner"
-TAG_TEMPLATE = f"{GROUP}/template"  # on a group: short for what its launch template says
-TAG_FEE = f"{GROUP}/fee-usd"  # on a block: what was paid up front, which EC2 itself does not tell later
+TAG_TEMPLATE = f"{GROUP}/template"  # on a group: fingerprint of its launch template
+TAG_FEE = f"{GROUP}/fee-usd"  # on a block: the fee, which EC2 does not report later
 
 # Labels and taints on nodes.
 LABEL_POOL = f"{GROUP}/pool"
@@ -42,15 +42,17 @@ TEAM = f"{GROUP}/team"
 # ... and on the template of a service:
 HANDOVER = f"{GROUP}/handover"  # rollout, scale, paired or evict: how it leaves a source that ends
 HANDOVER_PAIR = f"{GROUP}/handover-pair"  # paired: the set that takes over, such as StatefulSet/chat-green
-MAY_SCALE = f"{GROUP}/may-scale"  # "true": nobody else minds its number of replicas
-MIN_AVAILABLE = f"{GROUP}/min-available"  # where no PodDisruptionBudget says it
+MAY_SCALE = f"{GROUP}/may-scale"  # "true": nothing else changes its number of replicas
+MIN_AVAILABLE = f"{GROUP}/min-available"  # for a service without a PodDisruptionBudget
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"  # the name users already write
 # Written by the engine:
 GATE = f"{GROUP}/admission"
 ENDS_AT = f"{GROUP}/ends-at"
 CHECKPOINT_REQUESTED = f"{GROUP}/checkpoint-requested-at"
 RESTARTED_FOR = f"{GROUP}/restarted-for"  # on a template: the end it was last touched for
-ADDED_REPLICAS = f"{GROUP}/added-replicas"  # on a service: how many of its replicas a hand-over takes back
+ADDED_REPLICAS = (
+    f"{GROUP}/added-replicas"  # on a service: how many replicas a hand-over added and will remove
+)
 APPLIED = f"{GROUP}/applied"  # on Karpenter's objects: short for what was last asked of them
 CHECKPOINT_DONE = f"{GROUP}/checkpoint-done-at"  # written by the pod itself
 

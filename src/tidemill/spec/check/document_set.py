@@ -1,5 +1,5 @@
-"""All documents of one run with the catalog: what a rule looks at. Each document knows where its parts are written, so
-a rule speaks of a path in a document and gets a problem with file, line and column."""
+"""All documents of one run and the catalog: the input of a rule. Each document has the positions of its parts, so a
+rule gives a path in a document and gets a problem with file, line and column."""
 
 from __future__ import annotations
 
