@@ -12,7 +12,7 @@ from tests.decide.builders import NOW
 from tests.store.ledgers import DURABLE, Opener, new_url
 from tidemill.model.alerts import Alert, AlertEvent, AlertKind, Delivery, Raised, Severity
 from tidemill.ports import AlertBook
-from tidemill.store.memory_alerts import FLICKERS, MemoryAlerts
+from tidemill.store.memory import FLICKERS, MemoryAlerts
 
 GONE = Alert(
     "offer-gone/tp-1", AlertKind.OFFER_GONE, Severity.ERROR, "tp-1", "Nothing is offered", "Widen the fée.",

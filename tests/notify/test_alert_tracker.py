@@ -23,7 +23,7 @@ from tidemill.model.world import World
 from tidemill.notify.alert_tracker import HEARTBEAT_EVERY, AlertTracker
 from tidemill.notify.delivery import Alerting
 from tidemill.spec import Spec
-from tidemill.store.memory_alerts import FLICKERS, MemoryAlerts
+from tidemill.store.memory import FLICKERS, MemoryAlerts
 from tidemill.store.open_ledger import WallClock
 from tidemill.store.sql import SqlLedger
 

@@ -19,7 +19,7 @@ from tidemill.model.errors import Retryable
 from tidemill.notify.delivery import CLAIMED_FOR, DeliveryThreads, abandon_unknown
 from tidemill.notify.targets import senders
 from tidemill.spec import Spec
-from tidemill.store.memory_alerts import MemoryAlerts
+from tidemill.store.memory import MemoryAlerts
 from tidemill.store.open_ledger import WallClock
 
 QUICK = timedelta(seconds=20)

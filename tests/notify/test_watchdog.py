@@ -14,7 +14,7 @@ from tests.notify.sample_alerts import hook, platform
 from tidemill.model.errors import Retryable
 from tidemill.notify.targets import senders
 from tidemill.notify.watchdog import Watchdog
-from tidemill.store.memory_alerts import MemoryAlerts
+from tidemill.store.memory import MemoryAlerts
 
 
 class Shelf(MemoryAlerts):

@@ -12,7 +12,6 @@ from tests.sim.scenario_builder import platform
 from tidemill import catalog
 from tidemill.model.offers import Offer
 from tidemill.model.purchases import PurchaseState
-from tidemill.offer_search.alternatives import SearchScope, search_alternatives
 from tidemill.offer_search.proposal import block_intent, expired_requests, same_block, similar_purchase
 from tidemill.offer_search.request import (
     OfferQuestion,
@@ -22,7 +21,7 @@ from tidemill.offer_search.request import (
     no_start_fits,
     over_date_limit,
 )
-from tidemill.offer_search.search import OfferSearcher, TokenBucket
+from tidemill.offer_search.search import OfferSearcher, SearchScope, TokenBucket, search_alternatives
 
 NOW = datetime(2026, 11, 16, 8, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -59,7 +59,10 @@ def test_advises_by_what_the_pool_needs(how, expected):
     ("how", "sentence"),
     [
         ({}, "has no Karpenter"),
-        ({"platform": {"karpenter": {"version": "1.5.0"}}}, "Karpenter 1.5.0 does not support Capacity Blocks"),
+        (
+            {"platform": {"karpenter": {"version": "1.5.0"}}},
+            "Karpenter 1.5.0 does not support Capacity Blocks",
+        ),
         ({"requirements": GB200, "platform": KARPENTER}, "60 minutes before it"),
         (
             {"node_class": {"launchTemplate": {"id": "lt-0abc"}}, "platform": KARPENTER},

@@ -216,7 +216,7 @@ def watchdog(
     from tidemill.notify.targets import senders
     from tidemill.notify.watchdog import Watchdog
     from tidemill.store.ledger_owner import LedgerOwner
-    from tidemill.store.memory_alerts import MemoryAlerts
+    from tidemill.store.memory import MemoryAlerts
     from tidemill.store.open_ledger import WallClock, open_durable
 
     spec, _ = load_spec(documents)

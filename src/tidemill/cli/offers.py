@@ -17,7 +17,6 @@ from tidemill.cli.session import JSON, Session, with_session
 from tidemill.cli.terminal import console, progress, table
 from tidemill.model.ec2_facts import DAY, FARTHEST_START
 from tidemill.model.errors import Refused, Retryable, SpecError
-from tidemill.offer_search.alternatives import Alternative, SearchScope, search_alternatives
 from tidemill.offer_search.request import (
     OfferQuestion,
     OfferRequest,
@@ -27,7 +26,16 @@ from tidemill.offer_search.request import (
     is_sold,
     no_start_fits,
 )
-from tidemill.offer_search.search import BURST, REQUESTS_PER_S, FoundOffer, OfferSearcher, TokenBucket
+from tidemill.offer_search.search import (
+    BURST,
+    REQUESTS_PER_S,
+    Alternative,
+    FoundOffer,
+    OfferSearcher,
+    SearchScope,
+    TokenBucket,
+    search_alternatives,
+)
 from tidemill.spec.compute_pool import matching_types
 from tidemill.spec.problem import suggestion
 from tidemill.spec.units import format_duration, format_instant, parse_duration, parse_instant

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal
 
+from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, EXTENSION_OPENS_BEFORE_END
 from tidemill.model.labels import Pairs
 
 
@@ -91,3 +92,10 @@ class Reservation:
     @property
     def source(self) -> Source:
         return Source(self.kind, self.id)
+
+    @property
+    def extension_window(self) -> tuple[datetime, datetime] | None:
+        """From when to when EC2 sells an extension of it; None: it has no end, is not paid, or has one pending."""
+        if self.end is None or self.state not in SECURED_STATES or self.extension_pending_to is not None:
+            return None
+        return self.end - EXTENSION_OPENS_BEFORE_END, self.end - EXTENSION_CLOSES_BEFORE_END

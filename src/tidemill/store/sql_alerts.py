@@ -1,6 +1,6 @@
 """Alerts in the database of the ledger: an alert and the messages due about it are one transaction.
 
-Rules that both implementations share are in `memory_alerts`.
+Rules that both implementations share are in `memory`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 from tidemill.model.alerts import Alert, AlertEvent, Delivery, Raised
 from tidemill.store import schema
 from tidemill.store.database import Database
-from tidemill.store.memory_alerts import NEVER_TOLD, follows, may_rise_again
+from tidemill.store.memory import NEVER_TOLD, follows, may_rise_again
 
 ENGINE = "engine"
 _words = schema.alert_words

@@ -13,10 +13,8 @@ from math import ceil
 
 from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand, Step
 from tidemill.decide.purchasing.planner.offer_filter import is_usable_by
-from tidemill.model.capacity import SECURED_STATES, Reservation
+from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import (
-    EXTENSION_CLOSES_BEFORE_END,
-    EXTENSION_OPENS_BEFORE_END,
     LONGEST_BLOCK,
     MAX_INSTANCES_PER_BLOCK,
     SMALLEST_ULTRASERVER,
@@ -147,14 +145,13 @@ def extension_queries(
 
 def _extendable(world: World, block: Reservation) -> bool:
     """EC2 sells extensions of it now, no purchase of one is open, and no payment for one has failed."""
-    if block.end is None or block.extension_pending_to is not None:
-        return False
-    if block.state not in SECURED_STATES:
+    if block.extension_window is None:
         return False
     asked = [purchase for purchase in world.purchases if purchase.extends == block.id]
     if any(purchase.state in OPEN or purchase.state is PurchaseState.FAILED for purchase in asked):
         return False
-    return block.end - EXTENSION_OPENS_BEFORE_END <= world.now <= block.end - EXTENSION_CLOSES_BEFORE_END
+    opens, closes = block.extension_window
+    return opens <= world.now <= closes
 
 
 # --- what was answered --------------------------------------------------------------------------------

@@ -26,10 +26,8 @@ from tidemill.decide.purchasing.purchase_intents import (
     needed_from,
     propose_again_at,
 )
-from tidemill.model.capacity import SECURED_STATES, Reservation
+from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import (
-    EXTENSION_CLOSES_BEFORE_END,
-    EXTENSION_OPENS_BEFORE_END,
     LEGAL_DURATIONS,
     LONGEST_BLOCK,
     grid_at_or_before,
@@ -212,11 +210,9 @@ def _extendable(
 
 
 def _may_extend(context: DecisionContext, block: Reservation, by: timedelta) -> bool:
-    if block.end is None or by <= timedelta(0) or block.extension_pending_to is not None:
+    if block.extension_window is None or block.end is None or by <= timedelta(0):
         return False
-    if block.state not in SECURED_STATES:
-        return False
-    opens, closes = block.end - EXTENSION_OPENS_BEFORE_END, block.end - EXTENSION_CLOSES_BEFORE_END
+    opens, closes = block.extension_window
     if context.now < opens:
         context.wake(opens)
         return False
