@@ -50,7 +50,7 @@ def test_a_second_read_before_a_purchase_reads_again(wired: Wired):
     wired.account.cloud.show_purchases_late(timedelta(0))
     look(wired)
     block = wired.account.block()
-    assert [one.id for one in wired.cloud.reservations()] == [block.id]
+    assert [reservation.id for reservation in wired.cloud.reservations()] == [block.id]
     assert wired.cloud.extensions() == ()  # read along with the reservations
     wired.account.cloud.extend(block.id, timedelta(days=1))
     (told,) = wired.cloud.extensions()  # not a moment later, and asked anew
@@ -78,7 +78,7 @@ def test_instances_of_others_are_listed_only_if_they_run_on_a_reservation(wired:
     (ours,) = wired.account.launch(block.source)
     wired.let_pass(2 * MINUTE)
     wired.cloud.reservations()
-    found = {one.id: one for one in wired.cloud.instances()}
+    found = {instance.id: instance for instance in wired.cloud.instances()}
     assert set(found) == {ours, stranger}
     assert (found[ours].owner, found[stranger].owner) == (OWNER, "")
     assert found[stranger].source == block.source
@@ -91,7 +91,7 @@ def test_retirements_and_spot_interruptions_set_the_end_of_an_instance(wired: Wi
     wired.let_pass(2 * MINUTE)
     wired.account.cloud.retire(kept)
     wired.account.cloud.interrupt_spot(spot)
-    found = {one.id: one for one in wired.cloud.instances()}
+    found = {instance.id: instance for instance in wired.cloud.instances()}
     assert found[kept].ends_at == wired.now() + timedelta(hours=24)
     assert found[kept].ends_why == InstanceEnd(InstanceEndKind.RETIREMENT)
     assert found[spot].ends_at == wired.now() + 2 * MINUTE
@@ -103,7 +103,9 @@ def test_terminated_instances_stay_listed_for_a_while(wired: Wired):
     wired.let_pass(2 * MINUTE)
     wired.cloud.terminate(id_)
     wired.let_pass(10 * MINUTE)
-    assert [(one.id, one.state) for one in wired.cloud.instances()] == [(id_, InstanceState.TERMINATED)]
+    assert [(instance.id, instance.state) for instance in wired.cloud.instances()] == [
+        (id_, InstanceState.TERMINATED)
+    ]
     wired.let_pass(timedelta(hours=2))
     assert wired.cloud.instances() == ()
 
@@ -147,7 +149,10 @@ def test_a_purchase_that_is_not_answered_is_unknown_and_is_called_exactly_once(w
     assert len(wired.account.cloud.purchases) == arrived
     wired.fault("clear")
     wired.let_pass(10 * MINUTE)
-    assert len([one for one in wired.cloud.reservations() if one.intent_id == "p-1"]) == arrived
+    assert (
+        len([reservation for reservation in wired.cloud.reservations() if reservation.intent_id == "p-1"])
+        == arrived
+    )
 
 
 @pytest.mark.requirement("CB-4")
@@ -225,7 +230,7 @@ def test_where_ec2_sells_no_blocks_everything_else_works(wired: Wired):
         message="The functionality you requested is not available in this region.",
     )  # fmt: skip
     odcr = wired.account.block(type="odcr", name="o", duration="1d")
-    assert [one.id for one in wired.cloud.reservations()] == [odcr.id]
+    assert [reservation.id for reservation in wired.cloud.reservations()] == [odcr.id]
     assert wired.cloud.extensions() == ()
 
 

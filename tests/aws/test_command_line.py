@@ -55,7 +55,7 @@ def test_find_buy_follow_extend_and_rebuild_on_an_account(wired: Wired, office: 
     again = office("ledger", "rebuild", f"sqlite:///{office.folder / 'again.db'}", "--yes", "--json")
     assert again.code == 0, again.err
     office.ledger = f"sqlite:///{office.folder / 'again.db'}"
-    assert sorted(one["fee_usd"] for one in office.purchases()) == sorted(
+    assert sorted(purchase["fee_usd"] for purchase in office.purchases()) == sorted(
         [wired.account.cloud.purchases[0].fee_usd, wired.account.cloud.bought_extensions[0].fee_usd]
     )
 
@@ -152,8 +152,8 @@ def refused(told: CommandResult, *words: str) -> None:
     last = told.err.strip().splitlines()[-1]
     assert last.startswith("error: ")
     assert "Traceback" not in told.err
-    for each in words:
-        assert each in last, last
+    for word in words:
+        assert word in last, last
 
 
 @pytest.mark.requirement("PE-23")

@@ -65,8 +65,8 @@ def test_a_template_that_somebody_deleted_fails_one_launch_and_not_the_next(wire
     block = wired.account.block(count=2)
     intent = wired.account.intent(block.source)
     wired.cloud.launch(intent, tags(intent=intent.id))
-    for one in wired.compute.templates():
-        boto3.client("ec2").delete_launch_template(LaunchTemplateId=one.id)
+    for template in wired.compute.templates():
+        boto3.client("ec2").delete_launch_template(LaunchTemplateId=template.id)
     intent = wired.account.intent(block.source)
     with pytest.raises(Retryable):
         wired.cloud.launch(intent, tags(intent=intent.id))

@@ -83,7 +83,7 @@ def test_an_unreadable_message_is_logged_once_left_for_a_dead_letter_queue_and_t
             inbox.queue.poll(0)
     assert inbox.left() == 0
     assert len(inbox.woken) == 1
-    assert sum("is not an event" in one.getMessage() for one in caplog.records) == 1
+    assert sum("is not an event" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_a_message_that_cannot_be_deleted_comes_again_and_does_no_harm(inbox: Inbox, wired: Wired):

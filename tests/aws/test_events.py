@@ -24,7 +24,7 @@ def test_every_event_that_aws_documents_is_read(kind: str, message: dict):
 def test_a_hook_is_the_same_in_an_envelope_bare_and_through_sns():
     wrapped = envelope("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action", HOOK)
     bodies = [HOOK, {"Type": "Notification", "Message": json.dumps(HOOK)}, wrapped]
-    assert {(read_event(json.dumps(one)).kind, read_event(json.dumps(one)).about) for one in bodies} == {
+    assert {(read_event(json.dumps(body)).kind, read_event(json.dumps(body)).about) for body in bodies} == {
         (EventKind.HOOK, (INSTANCE,))
     }
 

@@ -92,7 +92,7 @@ def asked(account: AwsAccount) -> dict[str, Callable[[], Any]]:
 
 
 def test_a_thousand_mangled_answers_are_survived_and_nothing_is_guessed(caplog: pytest.LogCaptureFixture):
-    reads = [one for one in answers() if not one.startswith("Purchase")]
+    reads = [answer for answer in answers() if not answer.startswith("Purchase")]
     came: Counter[str] = Counter()
     for number in range(1000):
         draw = Random(number)
@@ -105,7 +105,7 @@ def test_a_thousand_mangled_answers_are_survived_and_nothing_is_guessed(caplog: 
                     try:
                         judge(number, name, question())
                         if name == "instances" and ours_is_there(aws):
-                            assert INSTANCE in {one.id for one in account.instances()}, (
+                            assert INSTANCE in {instance.id for instance in account.instances()}, (
                                 number,
                                 "taken for gone",
                             )
@@ -123,7 +123,9 @@ def test_a_thousand_mangled_answers_are_survived_and_nothing_is_guessed(caplog: 
 def ours_is_there(aws: MangledAws) -> bool:
     """Whether AWS still spoke of it at all, however strangely."""
     groups = aws.answers["DescribeInstances of ours"].get("Reservations")
-    return isinstance(groups, list) and any(isinstance(one, dict) and one.get("Instances") for one in groups)
+    return isinstance(groups, list) and any(
+        isinstance(group, dict) and group.get("Instances") for group in groups
+    )
 
 
 def judge(number: int, name: str, answer: Any) -> None:
@@ -176,7 +178,7 @@ def test_an_unreadable_instance_of_ours_fails_the_list_and_one_of_others_does_no
     (ours,) = table["DescribeInstances of ours"]["Reservations"][0]["Instances"]
     theirs["State"] = {"Name": "dreaming"}
     account = AwsAccount(MangledAws(table, by_tag), Clock(), catalog.load(), owner=OWNER)
-    assert [one.id for one in account.instances()] == [INSTANCE]
+    assert [instance.id for instance in account.instances()] == [INSTANCE]
     ours["State"] = {"Name": "dreaming"}
     with pytest.raises(Retryable, match="1 instances of ours cannot be read"):
         account.instances()

@@ -103,7 +103,7 @@ def refreshed(aws: Aws) -> None:
     """What is kept can be read again, whatever AWS said."""
     types = accelerated_types(aws)
     if types:
-        prices = on_demand_prices(aws, "us-east-1", [one.name for one in types])
+        prices = on_demand_prices(aws, "us-east-1", [kind.name for kind in types])
         told = Refreshed(region="us-east-1", as_of=NOW.date(), source="x", types=types, on_demand=prices)
         assert read(written(told), "us-east-1") == told
         applied(told)
@@ -113,7 +113,7 @@ def test_valid_answers_are_read_completely():
     told = Told(answers())
     found = inspection(survey_account(told, Clock(), load()), load())
     assert not found.not_read
-    assert [one.name for one in found.groups] == ["g", "m"]
+    assert [group.name for group in found.groups] == ["g", "m"]
     refreshed(told)
 
 

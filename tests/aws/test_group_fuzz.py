@@ -81,24 +81,24 @@ def mangled(draw: Random) -> dict[str, Any]:
     return table
 
 
-def sane_group(one: Group) -> None:
-    assert one.shape.name
-    assert all(type(n) is int and n >= 0 for n in (one.minimum, one.desired))
-    assert isinstance(one.shape.maximum, int)
-    for member in one.members:
+def sane_group(group: Group) -> None:
+    assert group.shape.name
+    assert all(type(n) is int and n >= 0 for n in (group.minimum, group.desired))
+    assert isinstance(group.shape.maximum, int)
+    for member in group.members:
         assert member.instance_id.startswith("i-")
         assert member.waits_since is None or member.waits_since.tzinfo is not None
-    for action in one.schedules:
+    for action in group.schedules:
         assert isinstance(action.at, datetime)
         assert action.at.tzinfo is not None
 
 
-def sane_node_group(one: NodeGroup) -> None:
-    assert one.shape.capacity_type in ("CAPACITY_BLOCK", "ON_DEMAND", "SPOT")
-    assert all(type(text) is str for pair in one.shape.labels for text in pair)
-    assert all(isinstance(subnet, str) for subnet in one.shape.subnets)
-    assert isinstance(one.desired, int)
-    assert isinstance(one.shape.repair, bool)
+def sane_node_group(node_group: NodeGroup) -> None:
+    assert node_group.shape.capacity_type in ("CAPACITY_BLOCK", "ON_DEMAND", "SPOT")
+    assert all(type(text) is str for pair in node_group.shape.labels for text in pair)
+    assert all(isinstance(subnet, str) for subnet in node_group.shape.subnets)
+    assert isinstance(node_group.desired, int)
+    assert isinstance(node_group.shape.repair, bool)
 
 
 def test_valid_answers_are_read_completely():
@@ -127,8 +127,8 @@ def test_a_hundred_mangled_answers_crash_nothing_and_change_nothing(
         compute = AwsCompute(aws, OWNER, "ml")
         for _ in range(2):
             try:
-                for one in compute.groups():
-                    sane_group(one)
+                for group in compute.groups():
+                    sane_group(group)
                 for other in compute.node_groups():
                     sane_node_group(other)
             except TidemillError:
@@ -136,7 +136,7 @@ def test_a_hundred_mangled_answers_crash_nothing_and_change_nothing(
             except Exception as error:
                 raise AssertionError(f"seed {number}: {type(error).__name__}: {error}") from error
         assert aws.changes == [], number
-        said = Counter(one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING)
+        said = Counter(record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
         assert all(times == 1 for times in said.values()), (number, said)
 
 

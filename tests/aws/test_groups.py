@@ -83,7 +83,7 @@ def test_ending_a_member_takes_two_calls_and_releasing_it_one(wired: Wired, comp
         wired.let_pass(MINUTE)
     (group,) = wired.account.cloud.groups.all()
     assert (group.desired, group.staying()) == (0, [])
-    assert not any(one.wait for one in group.members.values())
+    assert not any(member.wait for member in group.members.values())
 
 
 def test_ending_a_member_is_tried_once(wired: Wired, compute: AwsCompute):
@@ -223,5 +223,5 @@ def test_the_activities_are_read_back_to_every_waiting_member(wired: Wired, comp
     for _ in range(150):  # more than a page of launches that failed since
         body._activities.fail(body.get("g"), "InsufficientInstanceCapacity")
     wired.let_pass(2 * MINUTE)
-    waits = {one.instance_id: one.waits_since for one in compute.groups()[0].members if one.waits}
+    waits = {member.instance_id: member.waits_since for member in compute.groups()[0].members if member.waits}
     assert waits == {goes: began}

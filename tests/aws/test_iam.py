@@ -30,7 +30,7 @@ def statements(role: Role) -> list[dict[str, Any]]:
 
 
 def conditions(role: Role, action: str) -> list[dict[str, Any]]:
-    return [one.get("Condition", {}) for one in statements(role) if action in one["Action"]]
+    return [statement.get("Condition", {}) for statement in statements(role) if action in statement["Action"]]
 
 
 @pytest.mark.requirement("PE-23")
@@ -46,8 +46,12 @@ def test_the_table_has_exactly_the_operations_that_the_adapter_calls():
             constants = (
                 one for one in ast.walk(ast.parse(file.read_text())) if isinstance(one, ast.Constant)
             )
-            written |= {one.value for one in constants if isinstance(one.value, str) and one.value in known}
-    assert written == {one.partition(":")[2] for one in calls()}
+            written |= {
+                constant.value
+                for constant in constants
+                if isinstance(constant.value, str) and constant.value in known
+            }
+    assert written == {call.partition(":")[2] for call in calls()}
 
 
 @pytest.mark.requirement("PE-23")
@@ -62,8 +66,8 @@ def test_every_call_of_the_adapter_is_in_the_table(wired: Wired):
     offer = wired.cloud.search_offers(wired.account.query())[0]
     wired.cloud.purchase(offer.id, tags(intent="p-1"))
     wired.cloud.tag_reservation(block.id, ((names.TAG_POOL, "train"),))
-    for one in wired.compute.templates():
-        wired.compute.delete_template(one.name)
+    for template in wired.compute.templates():
+        wired.compute.delete_template(template.name)
     assert wired.aws.called <= calls()
     assert len(wired.aws.called) >= 14
 
@@ -96,10 +100,10 @@ def test_what_is_changed_or_terminated_must_carry_our_owner_tag(action: str):
 @pytest.mark.requirement("PE-23")
 def test_launches_must_carry_the_owner_tag_and_use_our_templates():
     by_resource = {
-        resource.rpartition(":")[2]: one.get("Condition", {}).get("StringEquals", {})
-        for one in statements(Role.PROVISIONER)
-        if "ec2:RunInstances" in one["Action"]
-        for resource in one["Resource"]
+        resource.rpartition(":")[2]: statement.get("Condition", {}).get("StringEquals", {})
+        for statement in statements(Role.PROVISIONER)
+        if "ec2:RunInstances" in statement["Action"]
+        for resource in statement["Resource"]
     }
     assert by_resource["instance/*"]["aws:RequestTag/deployment"] == "mill"
     assert by_resource["volume/*"]["aws:RequestTag/deployment"] == "mill"
@@ -117,7 +121,9 @@ def test_tags_are_written_only_when_something_is_created():
 
 @pytest.mark.requirement("PE-23")
 def test_only_the_nodes_role_is_passed():
-    (one,) = [each for each in statements(Role.PROVISIONER) if "iam:PassRole" in each["Action"]]
+    (one,) = [
+        statement for statement in statements(Role.PROVISIONER) if "iam:PassRole" in statement["Action"]
+    ]
     assert one["Resource"] == ["arn:aws:iam::123456789012:role/mill-node"]
     assert one["Condition"]["StringEquals"]["iam:PassedToService"] == [
         "ec2.amazonaws.com",
@@ -127,15 +133,15 @@ def test_only_the_nodes_role_is_passed():
 
 def test_nothing_that_changes_anything_is_allowed_without_a_condition_or_a_resource():
     for role in Role:
-        for one in statements(role):
-            assert one["Resource"] != "*" or one["Condition"], one
+        for statement in statements(role):
+            assert statement["Resource"] != "*" or statement["Condition"], statement
 
 
 def test_sids_are_unique_and_letters_only():
     for role in Role:
-        sids = [one["Sid"] for one in statements(role)]
+        sids = [statement["Sid"] for statement in statements(role)]
         assert len(set(sids)) == len(sids) > 0
-        assert all(one.isalnum() for one in sids)
+        assert all(sid.isalnum() for sid in sids)
 
 
 def test_policies_are_short_enough_for_iam():
@@ -215,9 +221,11 @@ def test_only_nodes_of_our_pools_may_be_terminated_and_only_their_role_may_join(
     assert ends["Null"] == {"aws:ResourceTag/tidemill.dev/pool": "false"}
     (joins,) = conditions(Role.PROVISIONER, "eks:CreateAccessEntry")
     assert joins["StringEquals"] == {"eks:accessEntryType": "EC2_LINUX"}
-    assert all(":role/" in one for one in joins["ArnEquals"]["eks:principalArn"])
-    (reads,) = [one for one in statements(Role.PROVISIONER) if "sqs:ReceiveMessage" in one["Action"]]
-    assert all(one.endswith(":mill-*") for one in reads["Resource"])
+    assert all(":role/" in arn for arn in joins["ArnEquals"]["eks:principalArn"])
+    (reads,) = [
+        statement for statement in statements(Role.PROVISIONER) if "sqs:ReceiveMessage" in statement["Action"]
+    ]
+    assert all(resource.endswith(":mill-*") for resource in reads["Resource"])
 
 
 def test_a_node_group_may_be_created_with_tags():

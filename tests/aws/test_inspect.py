@@ -157,7 +157,7 @@ def test_groups_are_listed_with_their_schedules_and_whether_they_are_in_time(the
 @pytest.mark.requirement("TR-10")
 def test_each_trap_of_the_account_is_found_with_its_remedy(there: Troubled, capsys):
     traps = inspected(capsys)["traps"]
-    assert [(one["code"], one["about"]) for one in traps] == [
+    assert [(trap["code"], trap["about"]) for trap in traps] == [
         ("outlives-block", "forever"),
         ("TR-10", "forever"),
         ("no-terminate-hook", "forever"),
@@ -216,7 +216,7 @@ def test_traps_in_the_documents_are_listed_too(there: Troubled, capsys, tmp_path
     office = Purchaser(tmp_path)
     office.write(pool("train", P5, limits={}))
     problems = inspected(capsys, "-f", str(office.documents))["problems"]
-    assert any(one["code"] == "TR-9" and one["line"] for one in problems), problems
+    assert any(problem["code"] == "TR-9" and problem["line"] for problem in problems), problems
 
 
 def test_documents_of_another_region_or_account_are_an_error(there: Troubled, capsys, tmp_path: Path):

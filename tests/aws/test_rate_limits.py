@@ -79,8 +79,8 @@ def test_threads_share_one_bucket():
     wall, waits = Wall(), []
     made = RateLimits(now_s=lambda: wall.now_s, sleep=waits.append)
     threads = [threading.Thread(target=made.take, args=("DescribeInstances",)) for _ in range(60)]
-    for one in threads:
-        one.start()
+    for thread in threads:
+        thread.start()
     for one in threads:
         one.join()
     assert len(waits) == 60 - rate_limit_of("DescribeInstances").burst

@@ -46,7 +46,7 @@ def test_lost_answers_throttling_crashes_and_failing_nodes_leave_no_orphans_and_
     )
     with on_the_wire(troubled, monkeypatch) as outside:
         outside.run()
-        launched = [id_ for one in outside.ledger.launches() for id_ in one.instance_ids]
+        launched = [id_ for intent in outside.ledger.launches() for id_ in intent.instance_ids]
         assert len(launched) == len(set(launched))
         assert (
             5 <= len(outside.cloud.instance_histories) <= 6

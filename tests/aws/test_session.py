@@ -32,8 +32,8 @@ def test_nobody_can_talk_a_purchase_into_more_tries(wired: Wired, monkeypatch: p
 def test_a_client_is_made_once_and_shared_by_threads(wired: Wired):
     found: list[object] = []
     threads = [threading.Thread(target=lambda: found.append(wired.aws._client("ec2"))) for _ in range(8)]
-    for one in threads:
-        one.start()
+    for thread in threads:
+        thread.start()
     for one in threads:
         one.join()
     assert len({id(one) for one in found}) == 1

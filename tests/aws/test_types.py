@@ -30,7 +30,7 @@ def test_a_refreshed_catalog_says_of_every_shipped_type_what_ships(wired: Wired)
     made = applied(told)
     for name, shipped in load().types.items():
         assert made.types[name] == shipped, name
-    raw = {one.name: one for one in told.types}
+    raw = {kind.name: kind for kind in told.types}
     wrong = [
         name
         for name in ("trn2.3xlarge", "trn2.48xlarge")
@@ -42,7 +42,7 @@ def test_a_refreshed_catalog_says_of_every_shipped_type_what_ships(wired: Wired)
 def test_it_brings_the_types_that_do_not_ship_but_for_those_no_pod_could_use(
     wired: Wired, caplog: pytest.LogCaptureFixture
 ):
-    names = {one.name for one in accelerated_types(wired.aws)}
+    names = {accelerated_type.name for accelerated_type in accelerated_types(wired.aws)}
     families = {name.partition(".")[0] for name in names}
     assert families >= {"g4dn", "gr6", "g7e", "inf2", "p5", "trn2"}
     assert not families & {"g6f", "gr6f", "g4ad", "dl1", "dl2q", "m5", "c7g"}

@@ -86,7 +86,7 @@ def spec(network: Any, *, efa: bool = False, ami: str = "", **platform: Any) -> 
         "cluster": {"name": "mill", "endpoint": "https://mill.example", "certificateAuthority": "Y2E=",
                     "serviceCidr": "10.100.0.0/16"},
         "nodeRole": "mill-node",
-        "subnets": {one.zone: [one.id] for one in network.subnets},
+        "subnets": {subnet.zone: [subnet.id] for subnet in network.subnets},
         "securityGroups": [network.security_group],
         **platform,
     }  # fmt: skip

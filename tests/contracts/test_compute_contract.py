@@ -181,9 +181,9 @@ def test_a_size_brings_tagged_members_and_a_changed_shape_keeps_the_size(backend
     backend.compute.put_group(wanted)
     backend.compute.resize(wanted.name, 2)
     backend.let_pass("2m")
-    assert [one.state for one in group(backend).members] == ["InService", "InService"]
-    for one in backend.account.cloud.instances():
-        assert (one.owner, one.pool, one.provisioner) == (OWNER, "train", "asg")
+    assert [member.state for member in group(backend).members] == ["InService", "InService"]
+    for instance in backend.account.cloud.instances():
+        assert (instance.owner, instance.pool, instance.provisioner) == (OWNER, "train", "asg")
     newer = replace(wanted, template=put(backend, block, KeyName="b"), maximum=3)
     backend.compute.put_group(newer)
     found = group(backend)
@@ -214,7 +214,7 @@ def test_a_group_that_does_not_replace_lists_dead_instances_until_they_are_termi
     died = backend.account.cloud.kill_instance()
     assert died is not None
     backend.let_pass("10m")
-    found = {one.instance_id: one for one in group(backend).members}
+    found = {member.instance_id: member for member in group(backend).members}
     assert len(found) == group(backend).desired == 2
     assert [one.instance_id for one in found.values() if not one.healthy] == [died]
     backend.compute.terminate_in_group(died)
@@ -243,7 +243,7 @@ def test_a_named_member_waits_in_the_hook_and_is_released(backend: Backend):
     backend.compute.put_group(shape(backend, backend.account.block()))
     backend.compute.resize("mill-train-a", 2)
     backend.let_pass("2m")
-    keeps, goes = (one.instance_id for one in group(backend).members)
+    keeps, goes = (member.instance_id for member in group(backend).members)
     backend.compute.terminate_in_group(goes)
     backend.compute.terminate_in_group(goes)  # asked twice: counted once
     at = backend.now()
@@ -333,7 +333,7 @@ def test_a_node_group_is_created_empty_with_the_action_of_eks(backend: Backend):
     backend.compute.resize_node_group(wanted.name, 2)
     backend.let_pass("2m")
     assert node_group(backend).desired == 2
-    assert [one.state for one in group(backend).members] == ["InService", "InService"]
+    assert [member.state for member in group(backend).members] == ["InService", "InService"]
 
 
 @pytest.mark.requirement("MG-4")
@@ -346,7 +346,7 @@ def test_a_named_member_of_a_node_group_is_terminated_too(backend: Backend):
     backend.compute.terminate_in_group(goes)
     backend.let_pass("5m")
     assert node_group(backend).desired == 1
-    assert goes not in [one.instance_id for one in group(backend).members]
+    assert goes not in [member.instance_id for member in group(backend).members]
 
 
 @pytest.mark.requirement("TR-10")

@@ -80,7 +80,7 @@ class Stand:
         world = World(
             now=self.account.now,
             reservations=tuple(self.cloud.reservations()),
-            nodes=tuple(Node(one, None) for one in self.cloud.instances()),
+            nodes=tuple(Node(instance, None) for instance in self.cloud.instances()),
         )
         return tuple(sentence(one.reason) for one in self.cloud.reconciler.reconcile(world))
 
@@ -112,7 +112,7 @@ def test_instances_of_a_launch_are_assigned_its_intent():
     aws.look()
     intent = aws.ask(block, count=2)
     aws.account.wait("2m")
-    assert {one.intent_id for one in aws.cloud.instances()} == {intent.id}
+    assert {instance.intent_id for instance in aws.cloud.instances()} == {intent.id}
     assert len(aws.group.members) == 2
 
 
@@ -300,8 +300,10 @@ def test_an_early_scale_down_of_others_is_drained_for_and_warned_about(size: int
     warned = aws.look()
     assert [f"stack-Down-1ABC takes it to {size}" in one for one in warned] == [True] * said
     ends = {
-        one.ends_at == at and one.ends_why is not None and one.ends_why.action == "stack-Down-1ABC"
-        for one in aws.cloud.instances()
+        instance.ends_at == at
+        and instance.ends_why is not None
+        and instance.ends_why.action == "stack-Down-1ABC"
+        for instance in aws.cloud.instances()
     }
     assert ends == {size == 0}
     assert "stack-Down-1ABC" in aws.group.schedules  # it is theirs
@@ -316,7 +318,7 @@ def test_a_stacks_scale_down_just_before_the_deadline_is_no_warning():
     aws.account.cloud.groups.put_schedule(aws.group.name, ScheduledAction("stack-Down-1ABC", at, 0))
     aws.account.wait("6m")
     assert aws.look() == ()
-    assert {one.ends_at for one in aws.cloud.instances()} == {at}
+    assert {instance.ends_at for instance in aws.cloud.instances()} == {at}
 
 
 def test_node_groups_are_read_once_for_all_that_was_changed(monkeypatch: pytest.MonkeyPatch):
@@ -522,7 +524,7 @@ def test_an_hourly_group_is_updated_before_it_launches_again():
     aws.ask(Source(SourceKind.ON_DEMAND), count=3)
     aws.account.wait("3m")
     assert (aws.group.maximum, aws.group.desired) == (6, 5)
-    assert {one.template for one in aws.group.members.values()} == {old, aws.group.template}
+    assert {member.template for member in aws.group.members.values()} == {old, aws.group.template}
     assert aws.group.template != old
 
 
@@ -549,6 +551,8 @@ def test_a_foreign_group_with_our_name_is_refused_and_warned_about(caplog: pytes
     aws.look()
     aws.account.wait("6m")
     aws.look()
-    told = [one.message for one in caplog.records if "has no tag that says it is mill's" in one.message]
+    told = [
+        record.message for record in caplog.records if "has no tag that says it is mill's" in record.message
+    ]
     assert len(told) == len(set(told)) == 2  # the group and its schedule, once each
     assert aws.group.desired == 0

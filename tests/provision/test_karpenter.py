@@ -38,7 +38,7 @@ def block(name="cr-a", *, tags=OURS, state=ReservationState.ACTIVE, ends_in=time
 def made(pair, blocks=None, now=NOW):
     """By kind and name: the specs."""
     found = karpenter_objects(*pair, blocks, now)
-    return {(each["kind"], each["metadata"]["name"]): each["spec"] for each in found.objects}
+    return {(object_["kind"], object_["metadata"]["name"]): object_["spec"] for object_ in found.objects}
 
 
 def required(node_pool):
@@ -277,7 +277,7 @@ def test_a_warm_pool_that_karpenter_does_not_support_is_warned_about(version, st
     found = karpenter_objects(*pair, [block("cr-a")], NOW)
     way_out = "karpenter.staticCapacity" if version == "1.8.0" else "upgrade it to 1.8"
     assert any(way_out in sentence for sentence in found.warnings)
-    assert all("replicas" not in each["spec"] for each in found.objects)
+    assert all("replicas" not in object_["spec"] for object_ in found.objects)
 
 
 @pytest.mark.requirement("KP-9")
@@ -310,9 +310,9 @@ def test_ultraservers_with_karpenter_are_warned_about():
 def test_an_old_karpenter_selects_two_blocks_of_one_kind_by_id():
     found = karpenter_objects(*pool("1.7.0"), [block("cr-a"), block("cr-b")], NOW)
     classes = [
-        each["spec"]["capacityReservationSelectorTerms"]
-        for each in found.objects
-        if each["kind"] == "EC2NodeClass"
+        object_["spec"]["capacityReservationSelectorTerms"]
+        for object_ in found.objects
+        if object_["kind"] == "EC2NodeClass"
     ]
     assert classes == [[{"id": "cr-a"}], [{"id": "cr-b"}]]
     assert any("TR-15" in sentence for sentence in found.warnings)

@@ -72,8 +72,8 @@ def looked(cluster, spec=None, *worlds):
     """One reconciler after the other has looked: what it warned of, last."""
     reconciler = KarpenterReconciler(spec or pool()[0], cluster)
     told = ()
-    for one in worlds:
-        told = reconciler.reconcile(one)
+    for world in worlds:
+        told = reconciler.reconcile(world)
     return " ".join(sentence(warning.reason) for warning in told)
 
 

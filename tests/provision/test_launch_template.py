@@ -79,7 +79,7 @@ def test_each_source_has_its_market_options_and_target(source, market, reservati
 def test_with_efa_each_card_has_an_interface_with_the_security_groups():
     made = template(documents(node_class={"efa": True}))
     cards = made.data["NetworkInterfaces"]
-    assert [one["NetworkCardIndex"] for one in cards] == list(range(32))
+    assert [card["NetworkCardIndex"] for card in cards] == list(range(32))
     assert [one["DeviceIndex"] for one in cards] == [0] + [1] * 31
     assert [one["InterfaceType"] for one in cards] == ["efa"] + ["efa-only"] * 31
     assert all(one["Groups"] == ["sg-0aa0aa0a"] for one in cards)

@@ -104,7 +104,9 @@ def test_schedules_follow_the_paid_end():
 def test_nothing_is_scheduled_in_the_past():
     spec = documents(provisioner="asg")
     active = block(state=ReservationState.ACTIVE)
-    assert [each.name for each in one(spec, active, now=START + timedelta(hours=1)).schedules] == [DOWN]
+    assert [schedule.name for schedule in one(spec, active, now=START + timedelta(hours=1)).schedules] == [
+        DOWN
+    ]
     assert one(spec, active, now=END - timedelta(minutes=31)).schedules == ()
 
 
@@ -119,7 +121,7 @@ def test_the_group_of_an_ultraserver_goes_down_an_hour_before_the_end():
 @pytest.mark.parametrize(("warm", "limit", "size"), [(True, 4, 2), (1, 4, 1), (False, 4, 0), (True, 1, 1)])
 def test_no_schedule_brings_up_more_than_is_kept_warm_or_allowed(warm: Any, limit: int, size: int):
     spec = documents(provisioner="asg", warm=warm, limits={"nodes": limit})
-    ups = [each.desired for each in one(spec).schedules if each.name == UP]
+    ups = [schedule.desired for schedule in one(spec).schedules if schedule.name == UP]
     assert ups == ([size] if size else [])
 
 
@@ -140,7 +142,7 @@ def test_a_block_that_two_pools_may_use_has_no_schedule_that_brings_it_up():
         update={"metadata": spec.pools["train"].metadata.model_copy(update={"name": "other"})}
     )
     found = wanted_groups(spec, [block(pool="")], NOW, template_inputs_of(spec, PretendImages()))
-    assert [[each.name for each in group.schedules] for group in found.groups] == [[DOWN], [DOWN]]
+    assert [[schedule.name for schedule in group.schedules] for group in found.groups] == [[DOWN], [DOWN]]
 
 
 def test_the_terminate_hook_continues_when_its_heartbeat_ends():
