@@ -1,4 +1,4 @@
-"""What a pod costs where it runs, which type would hold it, and how that is said."""
+"""What a pod costs where it runs, which cheaper type would hold it, and the text about it."""
 
 from __future__ import annotations
 

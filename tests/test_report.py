@@ -1,4 +1,4 @@
-"""The read models: every figure from the facts, every waiting pod with its reason, and all of it as JSON."""
+"""The read models: figures, waiting pods with reasons, and all of it as JSON."""
 
 from __future__ import annotations
 

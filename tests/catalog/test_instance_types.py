@@ -1,4 +1,4 @@
-"""The shipped data is whole, and names split the way EC2 means them."""
+"""The shipped catalog is complete, and names of instance types are split as EC2 defines them."""
 
 from __future__ import annotations
 

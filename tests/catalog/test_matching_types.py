@@ -1,4 +1,4 @@
-"""What a pool's requirements allow: all that are stated must hold, an absent one allows any."""
+"""Which instance types meet a pool's requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What AWS told about types and prices, laid over what ships: read whole or not at all, and corrected where it errs."""
+"""Types and prices from AWS over the shipped catalog: validated as a whole, and corrected where AWS is wrong."""
 
 from __future__ import annotations
 

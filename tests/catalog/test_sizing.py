@@ -1,4 +1,4 @@
-"""What pods may use of a node, to the MiB, and what a replica that wants all of it asks for."""
+"""What pods may use of a node, to the MiB, and the requests of a pod that uses a whole node."""
 
 from __future__ import annotations
 

@@ -178,8 +178,12 @@ def test_an_older_refreshed_catalog_is_ignored(kept: Path, capsys):
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("{", "it is not JSON"), ('{"version": 9}', "a newer version of Tidemill wrote it"), ("{}", "region: Field required")],
-)  # fmt: skip
+    [
+        ("{", "it is not JSON"),
+        ('{"version": 9}', "a newer version of Tidemill wrote it"),
+        ("{}", "region: Field required"),
+    ],
+)
 def test_a_broken_or_newer_file_is_named_once_and_ignored(cache: Path, capsys, text: str, why: str):
     cache.parent.mkdir()
     cache.write_text(text)

@@ -1,4 +1,4 @@
-"""A real HTTP receiver on loopback that notes what it is sent and answers as it is told."""
+"""A real HTTP receiver on loopback that records requests and gives scripted responses."""
 
 from __future__ import annotations
 

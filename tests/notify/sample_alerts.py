@@ -1,4 +1,4 @@
-"""Words for alerts and targets."""
+"""Builders of alerts and targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From ticks to words: a real engine, a ledger that outlives it, and a receiver that hears everything once."""
+"""From ticks to notifications: a real engine, a ledger that survives restarts, and a receiver that gets each
+alert once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each kind of receiver is sent, to the letter: people have built on these bodies."""
+"""The exact body for each type of target: people have built on them."""
 
 from __future__ import annotations
 

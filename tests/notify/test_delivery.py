@@ -1,4 +1,4 @@
-"""Words reach their targets: retried until they do, each once, in order, beside the ticks and never in their way."""
+"""Notifications reach their targets: retried, each once, in order, and without delaying ticks."""
 
 from __future__ import annotations
 

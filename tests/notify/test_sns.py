@@ -1,4 +1,4 @@
-"""Publishing to SNS: real signed requests of boto3 to a topic on this machine, delivered to a queue beside it."""
+"""Publishing to SNS: real boto3 requests to a local topic with a queue."""
 
 from __future__ import annotations
 

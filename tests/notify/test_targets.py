@@ -1,4 +1,4 @@
-"""What goes over the wire: the request each type makes, its signature, and what the answers mean."""
+"""The HTTP request of each target type, its signature, and what the responses mean."""
 
 from __future__ import annotations
 

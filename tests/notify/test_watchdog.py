@@ -1,4 +1,4 @@
-"""A dead engine cannot say so: the watchdog does, once a silence, and says when it is over."""
+"""The watchdog raises one alert when the engine is silent, and resolves it when the engine is back."""
 
 from __future__ import annotations
 

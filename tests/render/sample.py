@@ -1,4 +1,4 @@
-"""An outcome made up by hand: two p5 blocks that overlap a day, a service handed over, some trouble."""
+"""A hand-made outcome: two p5 blocks that overlap by a day, a service that moves, and some problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way into a cluster that knows no access entries."""
+"""The aws-auth ConfigMap for clusters without access entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stacks for pools: what cfn-lint says of them, and that they are what the engine itself would make."""
+"""CloudFormation stacks for pools: valid for cfn-lint, and the same as what the engine would create."""
 
 from __future__ import annotations
 

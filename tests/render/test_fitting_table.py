@@ -1,4 +1,4 @@
-"""A table on terminals of every width: no word is broken and nothing is cut."""
+"""A table for every terminal width: no word is broken and nothing is cut off."""
 
 from __future__ import annotations
 

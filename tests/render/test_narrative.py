@@ -1,4 +1,4 @@
-"""What is told of a rehearsal: once, in people's words, and only what is true."""
+"""The narrative of a rehearsal: each event once, in plain words."""
 
 from __future__ import annotations
 

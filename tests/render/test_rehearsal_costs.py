@@ -1,4 +1,4 @@
-"""Who pays, in the terminal and on the page: pools with their idle hours, teams, and the dearest workloads."""
+"""Costs in the terminal and on the page: pools with idle hours, teams, and the most expensive workloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes, ticks, step paths and the cut of the journal: exact to the second, and nothing lost on the way."""
+"""Lanes, ticks, step paths and the shortened journal: exact to the second, and everything is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: whole, self-contained, escaped, the same every time, and honest about what it leaves out."""
+"""The page: complete, self-contained, escaped, reproducible, and it counts what it leaves out."""
 
 from __future__ import annotations
 

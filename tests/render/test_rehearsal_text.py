@@ -1,4 +1,4 @@
-"""The terminal summary: verdict first, nothing wider than the terminal, the same words without colour."""
+"""The terminal summary: the verdict first, nothing wider than the terminal, the same text without colour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an account could look like: builders with keyword overrides. One block of two p5, on a Monday at 11:30."""
+"""Builders of account surveys with keyword overrides. The default is one block of two p5, on a Monday at 11:30."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traps in an account: each is found where it is, and not found where it is not; each says what to do."""
+"""Traps in an account: each is found where it exists and only there, and says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which provisioner fits: each verdict follows from a fact of the documents, and says which."""
+"""Which provisioner fits a pool: each judgement follows from the documents and says why."""
 
 from __future__ import annotations
 

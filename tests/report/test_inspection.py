@@ -1,4 +1,4 @@
-"""An account as it is, in rows: whose a reservation is, what the documents would do with it, what nobody knows."""
+"""An account in rows: who owns a reservation, what Tidemill would do with it, and what could not be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When instances would end if nobody did anything, and whose they are."""
+"""When instances will end if nobody acts, and who owns them."""
 
 from __future__ import annotations
 

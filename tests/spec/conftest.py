@@ -1,4 +1,4 @@
-"""Reading texts against a catalog that is small and hand-built: these tests are about rules, not data."""
+"""Reads documents against a small, hand-built catalog: these tests are about rules, not data."""
 
 from __future__ import annotations
 

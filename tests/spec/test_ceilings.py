@@ -1,4 +1,4 @@
-"""The ceilings of a process: documents lower them, and nothing in a document raises them."""
+"""Ceilings in the environment of a process: documents can lower them and never raise them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disruption budgets that could not be kept are refused where they are written."""
+"""Checks of disruption budgets."""
 
 from __future__ import annotations
 

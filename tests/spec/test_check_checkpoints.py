@@ -1,4 +1,4 @@
-"""TR-17: checkpoints on the node's own disks are gone with it."""
+"""TR-17: checkpoints on instance store are lost with the node."""
 
 from __future__ import annotations
 

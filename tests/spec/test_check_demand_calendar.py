@@ -1,4 +1,4 @@
-"""Demand calendars: what is wrong with one is said where it stands, with what to write instead."""
+"""Checks of demand calendars: each error has a position and says what to write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TR-11: a hand-over with less overlap than a node needs to boot and a model to load."""
+"""TR-11: windows of a plan with less overlap than booting and loading take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TR-11: a hand-over with less overlap than boot and model load is told before anything is played."""
+"""TR-11: blocks of a scenario with less overlap than booting and loading take."""
 
 from __future__ import annotations
 

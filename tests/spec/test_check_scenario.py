@@ -1,4 +1,4 @@
-"""Lines of a scenario that would never be reached are told, and not silently left out."""
+"""Checks of a scenario: lines that would never happen get a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traps that can be seen in the documents alone: each is named by its id, at its place, with the way out."""
+"""Traps that documents show: each is reported by its id, with its position and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capacity where the platform has no subnets cannot be used, and is told before it is paid for."""
+"""Capacity in a zone without subnets cannot be used, so it is reported before it is bought."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each bad example begins with what must be said about it, to the column; each good one passes."""
+"""Each bad example begins with the messages that it must give; each good example gives none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Karpenter's objects become documents; what cannot be said in them is told where it stands."""
+"""Karpenter's objects become documents; fields that are not imported get a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blueprints as they are written for Ryvn, accepted as they stand."""
+"""Ryvn blueprints become documents."""
 
 from __future__ import annotations
 

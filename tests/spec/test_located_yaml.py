@@ -1,4 +1,4 @@
-"""The YAML walk: positions, and what YAML 1.1 does behind a writer's back."""
+"""YAML with positions, and what YAML 1.1 reads differently from what people mean."""
 
 from __future__ import annotations
 

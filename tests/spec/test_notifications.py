@@ -1,4 +1,4 @@
-"""Where alerts go: each type says what it needs, and no document holds a secret."""
+"""Notifications: each type requires its own fields, and no document holds a secret."""
 
 from __future__ import annotations
 

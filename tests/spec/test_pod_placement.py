@@ -1,4 +1,4 @@
-"""Kubernetes' own words for where a pod may run, read from scenarios and from an API server's JSON alike."""
+"""Where a pod may run, in Kubernetes' own fields, read from scenarios and from an API server's JSON."""
 
 from __future__ import annotations
 

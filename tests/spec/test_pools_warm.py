@@ -1,4 +1,4 @@
-"""Warm nodes and consolidated blocks: which wins is never a guess."""
+"""Warm nodes and consolidated blocks exclude each other."""
 
 import pytest
 from pydantic import ValidationError

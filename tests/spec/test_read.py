@@ -1,4 +1,4 @@
-"""Files to documents: every problem of every file in one run, in plain words, and never an exception."""
+"""Reading files: every problem of every file in one run, and never an exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents as people write them, with the one thing a test is about put in."""
+"""YAML documents for tests, with overrides for what a test is about."""
 
 from __future__ import annotations
 
