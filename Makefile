@@ -12,7 +12,7 @@ BENCH_FLAGS ?=
 # Folders of tests that `make check` leaves out: they start servers, databases and processes, or rehearse for long.
 NOT_QUICK := aws benchmarks cli contracts goldens notify sim slow store wire
 PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
-BENCHMARKS := startup packing decision rehearsal purchase dying_day calendars seeds
+BENCHMARKS := startup packing decision rehearsal purchase last_day calendars seeds
 
 # Byte code is kept even where an image sets this: without it every worker and every process that a test starts
 # compiles the whole package again.

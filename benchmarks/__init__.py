@@ -1,5 +1,5 @@
-"""What judges the packing solver: workloads, a checker, a plain reference, bounds, and the run that times it.
+"""Benchmarks: workloads, a plain reference, lower bounds, and runs that measure the packer, the engine and the planner.
 
-Nothing here shares a line with the solver: a rule misread there must not be misread here in the same way.
-The product never imports this package; only the command line and the tests do.
+What judges the packer shares no code with it: a rule misread there must not be misread here in the same way.
+The product never imports this package.
 """

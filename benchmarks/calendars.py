@@ -1,11 +1,11 @@
-"""What does planning a calendar save over simple rules, when everything is played through for eight weeks?
+"""What does planning a calendar save over simple rules, rehearsed for eight weeks?
 
     python -m benchmarks.calendars [--seeds 10] [--markdown]
 
-The example `weekly-calendar.yaml` is rehearsed three times on each seed, on the same market: with the planner; with a
-block for each week as high as its peak (what is done without the solver); and with windows as a person would write
-them (the service by the week, the training from Monday to Friday). Fees count by the share that lies inside the eight
-weeks. Hours of the calendar that no block served cost its penalty. Exits 1 if an invariant breaks or a rule is cheaper.
+The example `weekly-calendar.yaml` is rehearsed three times on each seed, with the same offers: with the planner; with a
+block for each week of the size of its peak (as without the solver HiGHS); and with windows as a person would write them
+(the service by the week, the training from Monday to Friday). A fee counts by its share inside the eight weeks. Hours
+of the calendar that no block covers cost the penalty. Exits 1 if an invariant is violated or a rule is cheaper.
 """
 
 from __future__ import annotations
@@ -51,24 +51,25 @@ def play(spec: Spec, scenario: Scenario, seed: int, asked: Spec) -> Played:
     rehearsal.run()
     took_s = time.process_time() - began
     demand = calendar_demand(asked, PLAN, 0)
+    deployment = spec.platform.spec.deployment
     blocks = [
-        one
-        for one in rehearsal.cloud.all_reservations()
-        if one.kind is SourceKind.BLOCK and one.owner == spec.platform.spec.deployment and one.end is not None
+        block
+        for block in rehearsal.cloud.all_reservations()
+        if block.kind is SourceKind.BLOCK and block.owner == deployment and block.end is not None
     ]
-    ever = [replace(one, pool=demand.pool) for one in blocks]
+    ever = [replace(block, pool=demand.pool) for block in blocks]
     short = missing_gpus(asked, demand, ever, rehearsal.start, rehearsal.end)
     gpu_h = sum(step.amount * ((step.end - step.start) / HOUR) for step in short)
     fees = 0.0
-    for one in blocks:
-        assert one.end is not None
-        inside = min(one.end, rehearsal.end) - max(one.start, rehearsal.start)
-        fees += one.fee_usd * max(0.0, inside / (one.end - one.start))
+    for block in blocks:
+        assert block.end is not None
+        inside = min(block.end, rehearsal.end) - max(block.start, rehearsal.start)
+        fees += block.fee_usd * max(0.0, inside / (block.end - block.start))
     return Played(fees, gpu_h, gpu_h * demand.penalty_usd_gpu_h, len(blocks), took_s)
 
 
 def by_windows(spec: Spec, scenario: Scenario) -> Spec:
-    """The same demand as a person would write it down."""
+    """The same demand as windows that a person would write."""
     start = scenario.spec.start
     weeks = int(scenario.spec.duration / (7 * DAY))
     monday = (start - start.weekday() * DAY).replace(hour=7)
@@ -91,14 +92,14 @@ def _window(name: str, start: datetime, end: datetime, instances: int) -> dict[s
 
 
 def without_solver(spec: Spec, scenario: Scenario, seed: int) -> Played:
-    there = sys.modules.get("highspy")
+    solver = sys.modules.get("highspy")
     sys.modules["highspy"] = None  # type: ignore[assignment]
     try:
         return play(spec, scenario, seed, spec)
     finally:
         del sys.modules["highspy"]
-        if there is not None:
-            sys.modules["highspy"] = there
+        if solver is not None:
+            sys.modules["highspy"] = solver
 
 
 def main() -> int:
@@ -108,16 +109,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--markdown", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     loaded = load([EXAMPLE])
     spec, scenario = loaded.checked_spec(), loaded.checked_scenario()
     written = by_windows(spec, scenario)
-    mark = "| " if asked.markdown else ""
+    mark = "| " if arguments.markdown else ""
     print(f"{mark}seed | planned $ | uncovered GPU-h | weekly rule $ | windows $ | saved | saved | s")
-    if asked.markdown:
+    if arguments.markdown:
         print("|---|---|---|---|---|---|---|---|")
     good = True
-    for seed in range(asked.first, asked.first + asked.seeds):
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
         ours = play(spec, scenario, seed, spec)
         weekly, windows = without_solver(spec, scenario, seed), play(written, scenario, seed, spec)
         saved = [1 - ours.total_usd / other.total_usd for other in (weekly, windows)]
@@ -128,10 +129,10 @@ def main() -> int:
             f"{100 * saved[0]:.1f} %", f"{100 * saved[1]:.1f} %", f"{ours.took_s:.0f}",
         )  # fmt: skip
         print(f"{mark}{' | '.join(cells)}{' |' if mark else ''}", flush=True)
-        if not asked.markdown:
-            for name, one in (("planned", ours), ("weekly", weekly), ("windows", windows)):
-                fees, short = f"{one.fees_usd:>9,.0f}", f"{one.uncovered_gpu_h:>6,.0f}"
-                print(f"    {name:8} fees {fees} uncovered {short} GPU-h in {one.purchases} blocks")
+        if not arguments.markdown:
+            for name, played in (("planned", ours), ("weekly", weekly), ("windows", windows)):
+                fees, short = f"{played.fees_usd:>9,.0f}", f"{played.uncovered_gpu_h:>6,.0f}"
+                print(f"    {name:8} fees {fees} uncovered {short} GPU-h in {played.purchases} blocks")
     return 0 if good else 1
 
 

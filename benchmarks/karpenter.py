@@ -43,7 +43,7 @@ HOOKS = (
 
 
 class CannotRun(Exception):
-    """One side of the comparison cannot be measured here; the message says why."""
+    """One side of the comparison cannot be measured; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +134,11 @@ def hooked(source: str) -> str:
 
 def unpack(version: str, folder: Path) -> Path:
     """A writable copy of the module's source, checksums verified by Go as it downloads."""
-    # Go answers an error, beside the path of the zip, where the module wants a newer Go than this one.
-    told = json.loads(go("mod", "download", "-json", f"{MODULE}@{version}", cwd=folder).stdout or "{}")
-    if "Zip" not in told:
-        raise CannotRun(f"{MODULE}@{version} cannot be downloaded: {told.get('Error', 'no message')}")
-    with zipfile.ZipFile(told["Zip"]) as source:
+    # If the module needs a newer Go, the answer has an error as well as the path of the zip.
+    download = json.loads(go("mod", "download", "-json", f"{MODULE}@{version}", cwd=folder).stdout or "{}")
+    if "Zip" not in download:
+        raise CannotRun(f"{MODULE}@{version} cannot be downloaded: {download.get('Error', 'no message')}")
+    with zipfile.ZipFile(download["Zip"]) as source:
         source.extractall(folder)
     return folder / f"{MODULE}@{version}"
 
@@ -239,8 +239,8 @@ def median_of(rounds: int, measure: Callable[[], Packed], who: str, pods: int) -
     except CannotRun as why:
         print(f"{who}, {pods:,} pods: {why}", file=sys.stderr)
         return None
-    middle = statistics.median_low(one.pods_per_s for one in packed)
-    return next(one for one in packed if one.pods_per_s == middle)
+    middle = statistics.median_low(run.pods_per_s for run in packed)
+    return next(run for run in packed if run.pods_per_s == middle)
 
 
 def compare(binary: Path, pods: int, rounds: int, limit_s: float) -> Row:
@@ -302,27 +302,27 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    asked = arguments()
+    options = arguments()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidemill" / "karpenter-bench"
     try:
-        version = asked.version or newest(published_versions())
+        version = options.version or newest(published_versions())
         binary = built(version, cache)
     except CannotRun as why:
         print(f"error: {why}", file=sys.stderr)
         return 1
-    if not asked.json:
+    if not options.json:
         print(
             f"Karpenter {version} on {os.cpu_count()} CPUs; k. is Karpenter's, t. Tidemill's, prices per hour"
         )
         print(aligned(TITLES))
     rows = []
-    for pods in asked.pods:
-        rows.append(compare(binary, pods, asked.rounds, asked.limit))
-        if not asked.json:
+    for pods in options.pods:
+        rows.append(compare(binary, pods, options.rounds, options.limit))
+        if not options.json:
             print(aligned(cells(rows[-1])), flush=True)
-    if asked.json:
-        told = {"karpenter": version, "cpus": os.cpu_count(), "sizes": [as_json(row) for row in rows]}
-        json.dump(told, sys.stdout, indent=2)
+    if options.json:
+        document = {"karpenter": version, "cpus": os.cpu_count(), "sizes": [as_json(row) for row in rows]}
+        json.dump(document, sys.stdout, indent=2)
         print()
     return 1 if any(row.ratio is None for row in rows) else 0
 

@@ -41,25 +41,27 @@ def main() -> int:
     parser.add_argument("--reference", nargs="*", type=int, default=[1_000])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     rows: list[Row] = []
-    if not asked.json:
+    if not arguments.json:
         print(HEAD)
-    for mix in asked.mix:
-        sizes = asked.pods or ((*SIZES, LARGEST) if mix == "karpenter" else SIZES)
-        of_mix = [_row(mix, pods, asked.seed, with_reference=pods in asked.reference) for pods in sizes]
+    for mix in arguments.mix:
+        sizes = arguments.pods or ((*SIZES, LARGEST) if mix == "karpenter" else SIZES)
+        of_mix = [
+            _row(mix, pods, arguments.seed, with_reference=pods in arguments.reference) for pods in sizes
+        ]
         rows += of_mix
-        if not asked.json:
+        if not arguments.json:
             _print(of_mix)
-    if asked.json:
+    if arguments.json:
         print(json.dumps([_document(row) for row in rows], indent=2))
     return 0 if all(row.sound for row in rows) else 1
 
 
 def _row(mix: str, pods: int, seed: int, *, with_reference: bool) -> Row:
     solvers = ("tidemill", "first-fit") if with_reference else ("tidemill",)
-    found = measure(mix, pods, seed=seed, repeat=3 if pods <= 20_000 else 1, solvers=solvers)
-    return Row(found[0], found[1] if with_reference else None)
+    results = measure(mix, pods, seed=seed, repeat=3 if pods <= 20_000 else 1, solvers=solvers)
+    return Row(results[0], results[1] if with_reference else None)
 
 
 def _print(rows: list[Row]) -> None:

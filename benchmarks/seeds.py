@@ -1,6 +1,6 @@
 """Many seeds of one scenario: how many end without a violation, and how fast virtual time runs.
 
-Every violation is printed with its seed, so that `tidemill rehearse SCENARIO --seed N` shows it again.
+Every violation is printed with its seed: `tidemill rehearse SCENARIO --seed N` repeats it.
 Run with `python -m benchmarks.seeds [SCENARIO] [--seeds 200] [--first 0]`; exits 1 if any seed failed.
 """
 
@@ -53,7 +53,7 @@ def rehearse(scenario: Path, seed: int) -> SeedResult:
         rehearsal.run()
     except InvariantViolated as violated:
         kind, story = f"invariant {violated.number}", str(violated)
-    except Exception:  # a crash of the simulator or the engine is a finding like any other
+    except Exception:  # a crash of the simulator or the engine counts as a violation
         kind, story = "crash", traceback.format_exc(limit=-4)
     lasted = rehearsal.timeline.now() - rehearsal.start
     wall_s = time.perf_counter() - began
@@ -61,7 +61,7 @@ def rehearse(scenario: Path, seed: int) -> SeedResult:
 
 
 def main() -> int:
-    logging.disable(logging.WARNING)  # an engine that meets trouble says so, thousands of times
+    logging.disable(logging.WARNING)  # the engine logs every fault, thousands of times
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -171,7 +171,7 @@ JUDGES = [
     *(
         ROOT / "benchmarks" / f"{judge}.py"
         for judge in (
-            "bounds", "exact_optimum", "first_fit", "first_fit_counts", "linear_program", "pod_kinds", "relaxation",
+            "bounds", "exact_optimum", "first_fit", "first_fit_counts", "linear_program", "pod_kinds",
         )
     ),
     *sorted((ROOT / "benchmarks" / "mixes").glob("*.py")),

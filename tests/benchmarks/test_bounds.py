@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.bounds import lower_bound, volumetric
+from benchmarks.bounds import lower_bound, relaxed, volumetric
 from benchmarks.exact_optimum import exact_optimum
 from benchmarks.first_fit import first_fit
 from benchmarks.mixes import build
-from benchmarks.relaxation import relaxed
 from tests.benchmarks.problems import (
     HOST,
     SOURCE,

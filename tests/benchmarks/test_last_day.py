@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from benchmarks.dying_day import RULES, WORK, play
-from benchmarks.karpenter_rule import karpenter
+from benchmarks.last_day import JOBS, RULES, karpenter, play
 from tests.decide.builders import ahead, block, node, of, pod, spec, world
 from tidemill.model.plan import Admit, Evict, RequestCheckpoint, StartDrain
 from tidemill.sim.cluster.workloads import Stint
@@ -26,7 +25,7 @@ def test_more_of_the_last_day_counts_when_the_end_is_known():
 
 
 def test_there_are_at_least_three_kinds_of_work_and_both_rules():
-    assert {"short jobs", "mixed", "long, resumable"} <= set(WORK)
+    assert {"short jobs", "mixed", "long, resumable"} <= set(JOBS)
     assert set(RULES) == {"tidemill", "karpenter"}
 
 
