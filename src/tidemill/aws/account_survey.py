@@ -197,9 +197,11 @@ class _AccountReader:
             return "its node group is gone"
         found = optional_record(answer, "nodegroup")
         issues = optional_records(optional_record(found, "health"), "issues")
-        said = [f"{issue.get('code')}: {issue.get('message')}" for issue in issues]
+        messages = [f"{issue.get('code')}: {issue.get('message')}" for issue in issues]
         status = str(found.get("status") or "")
-        return "; ".join(said) or ("" if status in ("ACTIVE", "CREATING", "UPDATING") else f"it is {status}")
+        return "; ".join(messages) or (
+            "" if status in ("ACTIVE", "CREATING", "UPDATING") else f"it is {status}"
+        )
 
     # --- templates ------------------------------------------------------------------------------------
 

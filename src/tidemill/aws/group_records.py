@@ -108,7 +108,7 @@ def read_hook(record: Mapping[str, Any]) -> Hook | None:
 
 
 def launch_error(history: Iterable[Mapping[str, Any]]) -> str | None:
-    """What the newest launch that is over said, if it failed. `history`: activities, newest first."""
+    """The message of the newest launch that is over, if it failed. `history`: activities, newest first."""
     for activity in history:
         if str(activity.get("Description", "")).startswith("Launching") and activity.get("StatusCode") in (
             "Failed",

@@ -46,7 +46,7 @@ class AwsGroups:
         self._aws, self._owner, self._cluster = aws, owner, cluster
         self._reader = Reader()
         self._ours: frozenset[str] = frozenset()  # names, as of the last list
-        self._hooks: dict[str, Hook | None] = {}  # by group; nobody but us changes those of ours
+        self._hooks: dict[str, Hook | None] = {}  # by group; only we change the hooks of our groups
 
     def groups(self) -> tuple[Group, ...]:
         records = self._records(f"tag:{names.TAG_OWNER}", self._owner)

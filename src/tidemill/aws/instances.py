@@ -112,8 +112,8 @@ def spot_ending(record: Mapping[str, Any]) -> Ending | None:
 def _event(event: Any) -> tuple[datetime, InstanceEndKind] | None:
     if not isinstance(event, Mapping):
         raise Unreadable(f"field Events: expected a record, got {event!r}")
-    code, words = event.get("Code"), str(event.get("Description") or "")
-    if code in _OTHER_EVENTS or words.startswith(_OVER):
+    code, description = event.get("Code"), str(event.get("Description") or "")
+    if code in _OTHER_EVENTS or description.startswith(_OVER):
         return None
     if code not in ENDING_EVENTS:
         raise Unreadable(f"field Events.Code: expected a known code, got {code!r}")

@@ -68,11 +68,11 @@ class AwsNodeGroups(AwsGroups):
         self._eks("DeleteNodegroup", **self._named(name))
 
     def let_nodes_join(self, role_arn: str) -> None:
-        whom = {"clusterName": self._cluster, "principalArn": self._role(role_arn)}
+        entry = {"clusterName": self._cluster, "principalArn": self._role(role_arn)}
         try:
-            self._aws.read(_SERVICE, "DescribeAccessEntry", **whom)
+            self._aws.read(_SERVICE, "DescribeAccessEntry", **entry)
         except Gone:
-            self._eks("CreateAccessEntry", **whom, type="EC2_LINUX")
+            self._eks("CreateAccessEntry", **entry, type="EC2_LINUX")
 
     # --- changing -------------------------------------------------------------------------------------
 

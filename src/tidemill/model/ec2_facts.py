@@ -1,7 +1,7 @@
 """What AWS says about Capacity Blocks: every number, date rule and name that is AWS's or Karpenter's and not ours.
 
-Pure arithmetic and constants: no prices, no offers, no decisions. What a block may be in (its states) stands with the
-enum `ReservationState` in `model.world`. Unless a line says otherwise, the source is the EC2 user guide's pages on
+Pure arithmetic and constants: no prices, no offers, no decisions. The states of a block, and the sets of states that
+the code asks for, are in `model.capacity`. Unless a line says otherwise, the source is the EC2 user guide's pages on
 Capacity Blocks and the EC2 API reference (2016-11-15), read in 2026-11.
 """
 

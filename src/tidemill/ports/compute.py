@@ -114,9 +114,7 @@ class Group:
     schedules: tuple[Schedule, ...] = ()
     members: tuple[Member, ...] = ()
     node_group: str = ""
-    launch_error: str | None = (
-        None  # what its last launch said if it failed; None: it went well, or there was none
-    )
+    launch_error: str | None = None  # of its last launch that is over; None: it went well, or there was none
 
 
 @dataclass(frozen=True, slots=True)

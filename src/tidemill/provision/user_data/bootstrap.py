@@ -27,13 +27,13 @@ class Family(StrEnum):
     def of(cls, node_class: NodeClass) -> Family:
         """From the alias; of an image named by its id, from `amiFamily`."""
         alias = next((term.alias for term in node_class.spec.ami_selector_terms if term.alias), None)
-        word = alias.partition("@")[0] if alias else node_class.spec.ami_family.lower()
+        name = alias.partition("@")[0] if alias else node_class.spec.ami_family.lower()
         try:
-            return cls(word)
+            return cls(name)
         except ValueError:
             known = " and ".join(member.value for member in cls)
             raise SpecError(
-                f"node class {node_class.name}: the image family '{word}' is not supported, only {known}"
+                f"node class {node_class.name}: the image family '{name}' is not supported, only {known}"
             ) from None
 
 
