@@ -50,6 +50,7 @@ from tidemill.spec import Spec
 from tidemill.spec.default_durations import BOOT, LOAD
 from tidemill.wording import sentence
 from tidemill.wording.handover import requirement_sentence
+from tidemill.wording.planning import mitigation_sentence
 
 CHAT = "Deployment/chat"
 B = Source(SourceKind.BLOCK, "cr-2")
@@ -427,10 +428,10 @@ def test_what_would_help_is_priced_and_the_cheapest_comes_first() -> None:
     assert bridge.usd == pytest.approx(
         2 * 55.04 * (50 + 9 + 8) / 60
     )  # two nodes, the gap, their boot and load
-    assert "pool p5 must list on-demand" in bridge.words
+    assert "pool p5 must list on-demand" in mitigation_sentence(bridge.note)
     assert way(context, "a-days-extension-of-a").usd == pytest.approx(2000 * 24 / 25)  # a day at its own rate
     assert way(context, "a-day-more-of-b").usd is None
-    assert "cannot be moved" in way(context, "a-day-more-of-b").words
+    assert "cannot be moved" in mitigation_sentence(way(context, "a-day-more-of-b").note)
 
 
 def test_where_nodes_may_be_launched_by_the_hour_a_scaled_service_is_not_short() -> None:

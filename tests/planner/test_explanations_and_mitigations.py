@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.planner.asked import Asked, asked, block, day, extension, needs, offer
+from tidemill.wording.planning import mitigation_sentence
 
 MINUTES = timedelta(minutes=1)
 WARM = 20 * MINUTES
@@ -56,7 +57,7 @@ def test_ways_ec2_does_not_offer_are_estimated_and_say_so():
     assert found["a-day-more-of-b"] == (3_600, "")
     assert found["a-days-extension-of-a"] == (3_600, "")
     assert found["a-start-now-block"] == (None, "")
-    words = {way.means: way.words for way in relay().plan().hand_overs[0].ways}
+    words = {way.means: mitigation_sentence(way.note) for way in relay().plan().hand_overs[0].ways}
     assert "estimated" in words["a-day-more-of-b"]
 
 

@@ -13,12 +13,13 @@ from tidemill.decide.purchasing.planner.inputs import Ceilings, DatedOffer, Type
 from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import OfferQuery, OfferSearch
+from tidemill.wording.planning import offer_refusal_sentence
 
 WEEK = needs((0, 7, 4))
 
 
 def left_out(question: Asked) -> dict[str, str]:
-    return {one.id: one.why for one in question.plan().left_out}
+    return {one.id: offer_refusal_sentence(one.why) for one in question.plan().left_out}
 
 
 @pytest.mark.requirement("CB-2")
@@ -66,7 +67,7 @@ def test_offers_that_are_old_too_near_or_too_far_are_left_out():
     seen = DatedOffer(offer("cb-old", 0, 7, 10), NOW - timedelta(hours=1))
     question = asked(WEEK)
     found = plan(question.demand, (), (seen,), (), question.prices, question.policy)
-    assert "seen 1h ago" in found.left_out[0].why
+    assert "seen 1h ago" in offer_refusal_sentence(found.left_out[0].why)
 
 
 def test_only_the_newest_answer_to_a_question_counts():

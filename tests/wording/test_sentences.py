@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.decide.builders import ahead
-from tidemill.model import reasons, warning_reasons
+from tidemill.model import planner_reasons, reasons, warning_reasons
+from tidemill.model.planner_reasons import MitigationNote, MitigationNoteKind, OfferRefusal, OfferRefusalKind
 from tidemill.model.reasons import (
     AdmitKind,
     AdmitReason,
@@ -33,10 +34,12 @@ from tidemill.model.warning_reasons import (
     WarningKind,
     WarningReason,
 )
-from tidemill.wording import Reason, actions, handover, holds, sentence, warnings
+from tidemill.wording import Reason, actions, handover, holds, planning, sentence, warnings
 
 TABLES: dict[type, tuple[type[StrEnum], Mapping[Any, Any]]] = {
     reasons.InstanceEnd: (reasons.InstanceEndKind, actions.INSTANCE_ENDS),
+    OfferRefusal: (OfferRefusalKind, planning.OFFER_REFUSALS),
+    MitigationNote: (MitigationNoteKind, planning.MITIGATION_NOTES),
     DrainReason: (DrainKind, actions.DRAINS),
     LaunchReason: (LaunchKind, actions.LAUNCHES),
     reasons.SettleReason: (reasons.SettleKind, actions.SETTLEMENTS),
@@ -56,6 +59,8 @@ ENDS = DrainReason(DrainKind.SOURCE_ENDS, at=ahead("1h"), name="cr-1")
 FACTS: dict[str, Any] = {
     "at": ahead("1h"), "name": "n", "pool": "p5", "detail": "Xid 79", "idle": timedelta(minutes=15),
     "saves_usd_h": 4.6, "count": 2, "of": 3, "nodes": ("n-1", "n-2"), "sources": ("cr-1", "cr-2"), "gang": "g",
+    "length": timedelta(hours=1), "fee_usd": 900, "limit_usd": 800, "offer": "cb-1", "days": 2, "usd_h": 98.3,
+    "workload": "Deployment/chat",
     "group": "asg-1", "action": "down", "instance_end": RETIRED,
     "expected": None, "capped_to": None, "limit": timedelta(minutes=5), "drain": ENDS, "need": timedelta(hours=2),
     "recreate": reasons.RecreateReason(reasons.RecreateKind.NO_ROOM_LEFT, "cr-1"),
@@ -71,6 +76,10 @@ def filled(family: type, kind: StrEnum) -> Any:
 def said(reason: Any) -> str:
     if isinstance(reason, MissingRequirement):
         return handover.requirement_sentence(reason)
+    if isinstance(reason, OfferRefusal):
+        return planning.offer_refusal_sentence(reason)
+    if isinstance(reason, MitigationNote):
+        return planning.mitigation_sentence(reason)
     if isinstance(reason, reasons.InstanceEnd):
         return actions.instance_end_sentence(reason)
     return sentence(reason)
@@ -89,7 +98,7 @@ def test_every_kind_has_one_sentence_of_its_own(family: type):
 
 def test_every_family_of_reasons_is_checked_here():
     """Families without a kind, or with their own sentences for each, are tested where they are made."""
-    known = [*vars(reasons).values(), *vars(warning_reasons).values()]
+    known = [*vars(reasons).values(), *vars(warning_reasons).values(), *vars(planner_reasons).values()]
     kinds = {one for one in known if isinstance(one, type) and issubclass(one, StrEnum)}
     assert kinds - {kind for kind, _ in TABLES.values()} == {StrEnum, ShortKind}
 

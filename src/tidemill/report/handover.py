@@ -26,6 +26,7 @@ from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
 from tidemill.wording import sentence
 from tidemill.wording.handover import requirement_sentence
+from tidemill.wording.planning import mitigation_sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,10 @@ def _move(context: DecisionContext, service: ServiceForecast) -> ServiceMove:
         short_from=short.since if short is not None else None,
         short_s=_seconds(short.lasts) if short is not None and short.lasts is not None else None,
         steps=tuple(sorted(_steps(service), key=lambda step: step.at)),
-        ways=tuple(WayOut(way.means, way.usd, way.offer, way.words) for way in mitigations(context, service)),
+        ways=tuple(
+            WayOut(way.means, way.usd, way.offer, mitigation_sentence(way.note))
+            for way in mitigations(context, service)
+        ),
     )
 
 

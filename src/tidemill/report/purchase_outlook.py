@@ -27,6 +27,7 @@ from tidemill.model.world import World
 from tidemill.ports import Cloud
 from tidemill.report.rows import plain
 from tidemill.spec import Spec
+from tidemill.wording.planning import mitigation_sentence, offer_refusal_sentence
 
 _HOUR = timedelta(hours=1)
 
@@ -161,7 +162,7 @@ def _told(
         runner_up_dearer_usd=second.dearer_usd if second is not None else None,
         changes=found.sensitivity.words,
         hand_overs=tuple(_hand_over(hand_over) for hand_over in found.hand_overs),
-        left_out=tuple(Counter(one.why for one in found.left_out).most_common()),
+        left_out=tuple(Counter(offer_refusal_sentence(one.why) for one in found.left_out).most_common()),
     )
 
 
@@ -197,5 +198,5 @@ def _hand_over(one: HandOver) -> HandOverRow:
     return HandOverRow(
         one.pool, one.before, one.after, one.at, one.gpus,
         int(one.gap.total_seconds()), int(one.gap_back_to_back.total_seconds()),
-        tuple(MitigationRow(way.means, way.usd, way.offer, way.words) for way in one.ways),
+        tuple(MitigationRow(way.means, way.usd, way.offer, mitigation_sentence(way.note)) for way in one.ways),
     )  # fmt: skip

@@ -23,8 +23,8 @@ from tidemill.decide.purchasing.planner.mitigations import (
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.ec2_facts import DAY, EXTENSION_CLOSES_BEFORE_END, LONGEST_BLOCK
 from tidemill.model.offers import Offer
+from tidemill.model.planner_reasons import MitigationNote, MitigationNoteKind
 from tidemill.model.resources import Resources
-from tidemill.spec import names
 
 
 def mitigations(context: DecisionContext, service: ServiceForecast) -> tuple[Mitigation, ...]:
@@ -61,44 +61,44 @@ def _extension(context: DecisionContext, service: ServiceForecast) -> Mitigation
     block, days = service.block, max(1, ceil(_lasts(service) / DAY))
     impossible = _why_not_extendable(context, block, days)
     offers = [
-        (offer.fee_usd, offer.id, f"extend {block.id} with {offer.id}")
+        (offer.fee_usd, offer.id, MitigationNote(MitigationNoteKind.EXTEND_WITH, block.id, offer.id))
         for search in context.world.extension_searches
         if search.query.reservation_id == block.id
         for offer in search.offers
         if block.end is not None and offer.end >= block.end + days * DAY
     ]
     rate = _usd_day(context, service, block.count)
-    words = f"extend {block.id} by {days}d, estimated at its rate; EC2 has shown no offer"
-    estimate = None if rate is None else rate * days, words
+    estimated = MitigationNote(MitigationNoteKind.EXTENSION_ESTIMATED, block.id, days=days)
+    estimate = None if rate is None else rate * days, estimated
     return price("a-days-extension-of-a", offers, estimate=estimate, impossible=impossible)
 
 
-def _why_not_extendable(context: DecisionContext, block: Reservation, days: int) -> str:
+def _why_not_extendable(context: DecisionContext, block: Reservation, days: int) -> MitigationNote | None:
     if block.kind is not SourceKind.BLOCK or block.end is None:
-        return f"{block.id} is no Capacity Block"
+        return MitigationNote(MitigationNoteKind.NOT_A_CAPACITY_BLOCK, block.id)
     if block.extension_pending_to is not None:
-        return f"an extension of {block.id} is not paid yet; another must wait for it"
+        return MitigationNote(MitigationNoteKind.EXTENSION_UNPAID, block.id)
     closes_at = block.end - EXTENSION_CLOSES_BEFORE_END
     context.wake(closes_at)
     if context.now >= closes_at:
-        return f"{block.id} can no longer be extended: EC2 asks for an hour"
+        return MitigationNote(MitigationNoteKind.EXTENSIONS_CLOSED, block.id)
     if block.end + days * DAY - block.start > LONGEST_BLOCK:
-        return f"{block.id} would be longer than 182 days"
-    return ""
+        return MitigationNote(MitigationNoteKind.LONGER_THAN_LONGEST, block.id)
+    return None
 
 
 def _more_of_b(context: DecisionContext, service: ServiceForecast) -> Mitigation:
     count = instances_needed(context, service)
     options = [
-        (offer.fee_usd, offer.id, f"buy {offer.id}, which starts in time")
+        (offer.fee_usd, offer.id, MitigationNote(MitigationNoteKind.BUY_EARLIER, offer=offer.id))
         for offer in _fitting_offers(context, service, count)
     ]
-    words = f"a block of {count} that starts a day before, estimated at the rate of {service.block.id}"
-    estimate = _usd_day(context, service, count), f"{words}; EC2 has shown no offer"
+    estimated = MitigationNote(MitigationNoteKind.EARLIER_ESTIMATED, service.block.id, count=count)
+    estimate = _usd_day(context, service, count), estimated
     bought = (
-        f"{service.successor.id} is bought: its start cannot be moved"
+        MitigationNote(MitigationNoteKind.SUCCESSOR_BOUGHT, service.successor.id)
         if service.successor is not None
-        else ""
+        else None
     )
     return price("a-day-more-of-b", options, estimate=estimate, impossible=bought)
 
@@ -106,12 +106,12 @@ def _more_of_b(context: DecisionContext, service: ServiceForecast) -> Mitigation
 def _start_now(context: DecisionContext, service: ServiceForecast) -> Mitigation:
     count = instances_needed(context, service)
     options = [
-        (offer.fee_usd, offer.id, f"buy {offer.id}, which starts now and runs beside both")
+        (offer.fee_usd, offer.id, MitigationNote(MitigationNoteKind.BUY_START_NOW, offer=offer.id))
         for offer in _fitting_offers(context, service, count)
         if (offer.start.hour, offer.start.minute) != (11, 30)  # only a start-now block is off the grid
     ]
-    words = f"a start-now block of {count} for a day, estimated at the rate of {service.block.id}"
-    estimate = _usd_day(context, service, count), f"{words}; ask EC2 within the last day"
+    estimated = MitigationNote(MitigationNoteKind.START_NOW_ESTIMATED, service.block.id, count=count)
+    estimate = _usd_day(context, service, count), estimated
     return price("a-start-now-block", options, estimate=estimate)
 
 
@@ -130,21 +130,20 @@ def _bridge(context: DecisionContext, service: ServiceForecast) -> Mitigation:
     count = instances_needed(context, service)
     kind = context.spec.catalog.types.get(service.block.instance_type)
     if service.bridged:
-        impossible = "it is bridged already, one wave at a time; by scale all come up at once"
+        impossible = MitigationNote(MitigationNoteKind.BRIDGED_ALREADY)
         return price("an-on-demand-bridge", impossible=impossible)
     if kind is None or kind.on_demand_usd_h is None:
-        impossible = f"no on-demand price of {service.block.instance_type} is known"
+        impossible = MitigationNote(MitigationNoteKind.NO_ON_DEMAND_PRICE, service.block.instance_type)
         return price("an-on-demand-bridge", impossible=impossible)
     usd = bridge_usd(kind.on_demand_usd_h, count, _lasts(service), service.boot.length + service.load.length)
-    words = f"{count} {kind.name} on demand at ${kind.on_demand_usd_h:,.2f} an hour each, if EC2 has them"
-    return price("an-on-demand-bridge", [(usd, "", f"{words}{_lacks_for_overflow(context, service)}")])
-
-
-def _lacks_for_overflow(context: DecisionContext, service: ServiceForecast) -> str:
     pool = context.templates[service.pool].pool
-    lacks = []
-    if not any(source.type == "on-demand" for source in pool.spec.sources):
-        lacks.append(f"pool {pool.name} must list on-demand with its caps")
-    if not service.workload.terms.overflow:
-        lacks.append(f'{service.workload.name} must say {names.OVERFLOW}: "true"')
-    return f" ({'; '.join(lacks)})" if lacks else ""
+    listed = any(source.type == "on-demand" for source in pool.spec.sources)
+    note = MitigationNote(
+        MitigationNoteKind.BRIDGE,
+        kind.name,
+        count=count,
+        usd_h=kind.on_demand_usd_h,
+        pool="" if listed else pool.name,
+        workload="" if service.workload.terms.overflow else service.workload.name,
+    )
+    return price("an-on-demand-bridge", [(usd, "", note)])

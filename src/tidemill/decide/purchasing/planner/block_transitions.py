@@ -16,6 +16,7 @@ from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand
 from tidemill.decide.purchasing.planner.mitigations import (
     Mitigation,
     MitigationKind,
+    Option,
     block_usd_day,
     bridge_usd,
     cheapest_first,
@@ -27,6 +28,7 @@ from tidemill.decide.purchasing.planner.slots import Problem, serving_span
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import LONGEST_BLOCK
 from tidemill.model.offers import Offer
+from tidemill.model.planner_reasons import MitigationNote, MitigationNoteKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +135,26 @@ def _ways(
 def _more_of_b(problem: Problem, pool: PoolDemand, a: BlockSpan, b: BlockSpan | None) -> Mitigation:
     kind: MitigationKind = "a-day-more-of-b"
     if b is None:
-        return price(kind, impossible="no block takes over")
+        return price(kind, impossible=MitigationNote(MitigationNoteKind.NO_SUCCESSOR))
     usd_day = block_usd_day(b.supply)
     if b.first <= a.last:
         days = ceil((a.end - b.supply.start) / DAY)
-        return price(kind, [(usd_day * days, b.id, f"{b.id} overlaps already, by {days}d")])
+        note = MitigationNote(MitigationNoteKind.OVERLAPS, b.id, days=days)
+        return price(kind, [(usd_day * days, b.id, note)])
     if isinstance(b.supply, Reservation):
-        return price(kind, impossible=f"{b.id} is bought: its start cannot be moved")
+        return price(kind, impossible=MitigationNote(MitigationNoteKind.SUCCESSOR_BOUGHT, b.id))
     earlier = [
-        (offer.fee_usd - b.supply.fee_usd, offer.id, f"{offer.id} instead of {b.id}: it starts in time")
+        (
+            offer.fee_usd - b.supply.fee_usd,
+            offer.id,
+            MitigationNote(MitigationNoteKind.BUY_INSTEAD, b.id, offer.id),
+        )
         for offer in _same_type(problem, pool, b.supply)
         if offer.end >= b.end and serving_span(pool, offer, problem.policy.until)[0] <= a.last
     ]
     days = ceil((b.first - a.last) / DAY)
-    words = f"estimated at the rate of {b.id}; EC2 shows no such offer"
-    return price(kind, earlier, estimate=(usd_day * days, words))
+    estimated = MitigationNote(MitigationNoteKind.RATE_OF_SUCCESSOR, b.id)
+    return price(kind, earlier, estimate=(usd_day * days, estimated))
 
 
 def _extension_of_a(problem: Problem, pool: PoolDemand, a: BlockSpan, gap: timedelta) -> Mitigation:
@@ -165,14 +172,15 @@ def _extension_of_a(problem: Problem, pool: PoolDemand, a: BlockSpan, gap: timed
         paid_usd = sum(offer.fee_usd for offer in offers if offer.end == a.end)
         wind_down = a.end - a.last
         longer = [(offer.fee_usd - paid_usd, offer.id) for offer in offers if offer.end - wind_down >= needed]
-    options = [(usd, id_, f"{id_} keeps it long enough") for usd, id_ in longer]
-    impossible = ""
+    options = [
+        (usd, id_, MitigationNote(MitigationNoteKind.LASTS_LONG_ENOUGH, offer=id_)) for usd, id_ in longer
+    ]
+    impossible = None
     if not options and a.end + days * DAY - a.supply.start > LONGEST_BLOCK:
-        impossible = f"{a.id} would be longer than 182 days"
+        impossible = MitigationNote(MitigationNoteKind.LONGER_THAN_LONGEST, a.id)
     elif not options and not a.supply.fee_usd:
-        impossible = f"EC2 shows no extension of {a.id}, and its fee is not known"
-    words = f"estimated at the rate of {a.id}; EC2 shows no such offer, and extensions are not guaranteed"
-    estimate = block_usd_day(a.supply) * days, words
+        impossible = MitigationNote(MitigationNoteKind.FEE_UNKNOWN, a.id)
+    estimate = block_usd_day(a.supply) * days, MitigationNote(MitigationNoteKind.RATE_OF_BLOCK, a.id)
     return price("a-days-extension-of-a", options, estimate=estimate, impossible=impossible)
 
 
@@ -185,24 +193,25 @@ def _same_type(problem: Problem, pool: PoolDemand, supply: Offer) -> Iterator[Of
 
 
 def _start_now(problem: Problem, pool: PoolDemand, a: BlockSpan, gpus: int, gap: timedelta) -> Mitigation:
-    options = []
+    options: list[Option] = []
     for offer in problem.offers:
         if not starts_now(offer) or not is_usable_by(pool, offer) or offer.id == a.id:
             continue
         first, last = serving_span(pool, offer, problem.policy.until)
         if problem.gpus(offer) >= gpus and first <= a.last and last >= a.last + gap:
-            options.append((offer.fee_usd, offer.id, f"{offer.id} runs beside both"))
-    none = "EC2 shows none that lasts over the gap; ask again within the last day"
-    return price("a-start-now-block", options, impossible="" if options else none)
+            note = MitigationNote(MitigationNoteKind.RUNS_BESIDE, offer=offer.id)
+            options.append((offer.fee_usd, offer.id, note))
+    none = MitigationNote(MitigationNoteKind.NO_OFFER_OVER_GAP)
+    return price("a-start-now-block", options, impossible=None if options else none)
 
 
 def _bridge(problem: Problem, pool: PoolDemand, gpus: int, gap: timedelta) -> Mitigation:
-    options = []
+    options: list[Option] = []
     for name in pool.types:
         type_price = problem.prices[name]
         count, usd_h = ceil(gpus / type_price.gpus), type_price.on_demand_usd_h
         if usd_h is not None and (type_price.on_demand_most or count) >= count:
             usd = bridge_usd(usd_h, count, gap, pool.warm_up)
-            options.append((usd, "", f"{count} {name} on demand, if EC2 has them then"))
-    none = "no type of the pool may be run on demand in this number"
-    return price("an-on-demand-bridge", options, impossible="" if options else none)
+            options.append((usd, "", MitigationNote(MitigationNoteKind.BRIDGE_LATER, name, count=count)))
+    none = MitigationNote(MitigationNoteKind.NO_ON_DEMAND_TYPE)
+    return price("an-on-demand-bridge", options, impossible=None if options else none)

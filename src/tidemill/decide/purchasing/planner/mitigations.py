@@ -15,12 +15,13 @@ from typing import Literal
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import DAY
 from tidemill.model.offers import Offer
+from tidemill.model.planner_reasons import MitigationNote
 
 MitigationKind = Literal[
     "a-day-more-of-b", "a-days-extension-of-a", "a-start-now-block", "an-on-demand-bridge"
 ]
-# US dollars, the id of the offer (empty: there is none), and what would be done, in words.
-Option = tuple[float, str, str]
+# US dollars, the id of the offer (empty: there is none), and what would be done.
+Option = tuple[float, str, MitigationNote]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +32,20 @@ class Mitigation:
     means: MitigationKind
     usd: float | None
     offer: str
-    words: str
+    note: MitigationNote | None  # None: nothing is known
 
 
 def price(
     kind: MitigationKind,
     options: Iterable[Option] = (),
     *,
-    estimate: tuple[float | None, str] = (None, ""),
-    impossible: str = "",
+    estimate: tuple[float | None, MitigationNote | None] = (None, None),
+    impossible: MitigationNote | None = None,
 ) -> Mitigation:
     """The cheapest option; without one the estimate; `impossible` says why there can be neither."""
-    if impossible:
+    if impossible is not None:
         return Mitigation(kind, None, "", impossible)
-    best = min(options, default=None)
+    best = min(options, key=lambda option: option[:2], default=None)
     if best is None:
         return Mitigation(kind, estimate[0], "", estimate[1])
     return Mitigation(kind, *best)

@@ -28,7 +28,7 @@ from tidemill.model.ec2_facts import (
     nearest_legal_durations,
 )
 from tidemill.model.offers import Offer
-from tidemill.spec.units import format_duration
+from tidemill.model.planner_reasons import OfferRefusal, OfferRefusalKind
 
 
 def live_reservations(owned: Iterable[Reservation], now: datetime) -> tuple[Reservation, ...]:
@@ -45,7 +45,7 @@ def filter_offers(
     for seen in sorted(offers, key=lambda one: (one.at, one.offer.id)):
         why = _why_not(seen, demand, prices, policy)
         kept.pop(seen.offer.id, None)  # seen again: only the latest answer counts
-        if why:
+        if why is not None:
             left_out.append(RejectedOffer(seen.offer.id, why))
         else:
             kept[seen.offer.id] = seen
@@ -53,25 +53,32 @@ def filter_offers(
     return tuple(chosen), [one for one in left_out if one.id not in kept]
 
 
-def _why_not(seen: DatedOffer, demand: Sequence[PoolDemand], prices: Prices, policy: Policy) -> str:
+def _why_not(
+    seen: DatedOffer, demand: Sequence[PoolDemand], prices: Prices, policy: Policy
+) -> OfferRefusal | None:
     offer = seen.offer
     if policy.now - seen.at > policy.offers_fresh:
-        return f"seen {format_duration(policy.now - seen.at)} ago: it may be gone"
+        return OfferRefusal(OfferRefusalKind.STALE, policy.now - seen.at)
     if not 1 <= offer.count <= MAX_INSTANCES_PER_BLOCK:
-        return f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {offer.count}"
+        return OfferRefusal(OfferRefusalKind.WRONG_COUNT, count=offer.count, of=MAX_INSTANCES_PER_BLOCK)
     if offer.start < policy.now + policy.lead:
-        return f"it starts sooner than {format_duration(policy.lead)} from now"
+        return OfferRefusal(OfferRefusalKind.STARTS_TOO_SOON, policy.lead)
     if offer.start > policy.now + FARTHEST_START:
-        return "it starts more than 8 weeks ahead"
+        return OfferRefusal(OfferRefusalKind.STARTS_TOO_FAR_AHEAD)
     if not _on_grid(offer.end) or not _legal_length(offer.start, offer.end, policy.now):
-        return f"EC2 sells no block of {format_duration(offer.end - offer.start)} like this"
+        return OfferRefusal(OfferRefusalKind.NO_SUCH_BLOCK, offer.end - offer.start)
     if offer.fee_usd > policy.ceilings.per_purchase_usd:
-        return f"${offer.fee_usd:,} is over the ceiling of ${policy.ceilings.per_purchase_usd:,} for one purchase"
+        return _over_ceiling(offer.fee_usd, policy)
     if offer.start >= policy.until:
-        return "it starts after the calendar ends"
+        return OfferRefusal(OfferRefusalKind.STARTS_AFTER_CALENDAR)
     if offer.instance_type not in prices or not any(is_usable_by(pool, offer) for pool in demand):
-        return "no pool may use its type and zone"
-    return ""
+        return OfferRefusal(OfferRefusalKind.NO_POOL)
+    return None
+
+
+def _over_ceiling(fee_usd: int, policy: Policy) -> OfferRefusal:
+    limit_usd = policy.ceilings.per_purchase_usd
+    return OfferRefusal(OfferRefusalKind.OVER_CEILING, fee_usd=fee_usd, limit_usd=limit_usd)
 
 
 def is_usable_by(pool: PoolDemand, supply: Offer | Reservation) -> bool:
@@ -87,7 +94,7 @@ def filter_extensions(
     for one in sorted(extensions, key=lambda one: (one.at, one.id)):
         why = _why_not_extend(one, blocks, policy)
         kept.pop(one.id, None)
-        if why:
+        if why is not None:
             left_out[one.id] = RejectedOffer(one.id, why)
         else:
             kept[one.id] = one
@@ -95,27 +102,27 @@ def filter_extensions(
     return tuple(chosen), [one for one in left_out.values() if one.id not in kept]
 
 
-def _why_not_extend(one: ExtensionOffer, blocks: Mapping[str, Reservation], policy: Policy) -> str:
+def _why_not_extend(
+    one: ExtensionOffer, blocks: Mapping[str, Reservation], policy: Policy
+) -> OfferRefusal | None:
     block = blocks.get(one.block)
     if block is None or block.end is None or block.kind is not SourceKind.BLOCK:
-        return f"{one.block} is no block that is held"
+        return OfferRefusal(OfferRefusalKind.BLOCK_NOT_HELD, name=one.block)
     if policy.now - one.at > policy.offers_fresh:
-        return f"seen {format_duration(policy.now - one.at)} ago: it may be gone"
+        return OfferRefusal(OfferRefusalKind.STALE, policy.now - one.at)
     if block.state not in SECURED_STATES or block.extension_pending_to is not None:
-        return f"{block.id} is not paid, or has an extension that is not"
+        return OfferRefusal(OfferRefusalKind.BLOCK_NOT_PAID, name=block.id)
     if (
         not block.end - EXTENSION_OPENS_BEFORE_END
         <= policy.now
         <= block.end - max(EXTENSION_CLOSES_BEFORE_END, policy.lead)
     ):
-        return "extensions are sold from 56 days to 1 hour before the end"
+        return OfferRefusal(OfferRefusalKind.EXTENSIONS_CLOSED)
     if not is_legal_duration(one.end - block.end) or one.end - block.start > LONGEST_BLOCK:
-        return f"EC2 sells no extension by {format_duration(one.end - block.end)} of this block"
+        return OfferRefusal(OfferRefusalKind.NO_SUCH_EXTENSION, one.end - block.end)
     if one.fee_usd > policy.ceilings.per_purchase_usd:
-        return (
-            f"${one.fee_usd:,} is over the ceiling of ${policy.ceilings.per_purchase_usd:,} for one purchase"
-        )
-    return ""
+        return _over_ceiling(one.fee_usd, policy)
+    return None
 
 
 def _on_grid(at: datetime) -> bool:

@@ -9,6 +9,7 @@ from tidemill.decide.purchasing.planner.inputs import ExtensionOffer
 from tidemill.decide.purchasing.planner.mitigations import Mitigation
 from tidemill.model.capacity import Reservation
 from tidemill.model.offers import Offer
+from tidemill.model.planner_reasons import OfferRefusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class RejectedOffer:
     """An offer that was not considered, and why."""
 
     id: str
-    why: str
+    why: OfferRefusal
 
 
 @dataclass(frozen=True, slots=True)
