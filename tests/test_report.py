@@ -29,7 +29,7 @@ from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Plan
 from tidemill.model.pods import DisruptionBudget, PodPhase
 from tidemill.model.purchases import Spending
-from tidemill.render.names import DisplayNames
+from tidemill.render.display_names import DisplayNames
 from tidemill.render.status_text import status_text
 from tidemill.report import Status, next_steps, pods, status
 from tidemill.spec.units import parse_duration

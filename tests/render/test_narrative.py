@@ -8,7 +8,7 @@ from datetime import timedelta, timezone
 import pytest
 
 from tidemill.cli.loading import demo_path
-from tidemill.render.names import DisplayNames
+from tidemill.render.display_names import DisplayNames
 from tidemill.render.narrative import Narrator
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec.read import load

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from tidemill.report.advice_on_provisioners import PoolAdvice
+    from tidemill.report.provisioner_advice import PoolAdvice
 
 
 @click.command(short_help="Say which provisioner fits each pool, and why.")
@@ -23,7 +23,7 @@ def advise(files: tuple[str, ...], pool: str | None, as_json: bool) -> None:
     """
     from tidemill.cli.loading import load_spec
     from tidemill.model.errors import SpecError
-    from tidemill.report.advice_on_provisioners import advise as advice_on
+    from tidemill.report.provisioner_advice import advise as advice_on
     from tidemill.spec.problem import suggestion
 
     spec, scenario = load_spec(files)

@@ -50,8 +50,8 @@ def _plain(totals: Costs, name: str) -> list[dict[str, object]]:
 
 def _print(totals: Costs, prices_as_of: str) -> None:
     from tidemill.cli.terminal import console, table
+    from tidemill.render.cost_rows import cost_rows
     from tidemill.render.figures import usd
-    from tidemill.render.rehearsal_costs import cost_rows
 
     out = console()
     if not totals.pools:

@@ -53,8 +53,8 @@ def handover(
     if not files:
         raise SpecError("no documents; name files with a Scenario: -f FILE, or -f demo")
     from tidemill.cli.playback import observe_and_decide, reservation_names
+    from tidemill.render.display_names import DisplayNames
     from tidemill.render.handover_text import hand_over_text
-    from tidemill.render.names import DisplayNames
     from tidemill.report.handover import hand_over
 
     rehearsal = _rehearsed(files, before, at, seed)

@@ -23,7 +23,7 @@ def plan_blocks(files: tuple[str, ...], at: str | None, seed: int, as_json: bool
     from tidemill.cli.terminal import progress
     from tidemill.decide.read_models import why_no_solver
     from tidemill.model.errors import SpecError
-    from tidemill.render.names import DisplayNames
+    from tidemill.render.display_names import DisplayNames
     from tidemill.render.outlook_text import outlook_text
     from tidemill.report.purchase_outlook import outlook
     from tidemill.sim.scenario.rehearsal import Rehearsal

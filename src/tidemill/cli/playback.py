@@ -13,8 +13,8 @@ from tidemill.model.capacity import UNPAID_STATES, SourceKind
 from tidemill.model.errors import PortError
 from tidemill.model.plan import Plan
 from tidemill.model.world import World
+from tidemill.render.display_names import DisplayNames
 from tidemill.render.live_view import Frame, Spending
-from tidemill.render.names import DisplayNames
 from tidemill.render.narrative import NarrativeLine, Narrator, Weight
 from tidemill.report import Status, status
 from tidemill.sim.scenario.rehearsal import Rehearsal

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidemill.cli.session import Session
     from tidemill.cli.snapshot_file import Snapshot
     from tidemill.model.world import World
-    from tidemill.render.names import DisplayNames
+    from tidemill.render.display_names import DisplayNames
     from tidemill.report import PodRow
     from tidemill.spec.scenario import Scenario
 
@@ -227,7 +227,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _names(snapshot: Snapshot) -> DisplayNames:
-    from tidemill.render.names import DisplayNames
+    from tidemill.render.display_names import DisplayNames
 
     return DisplayNames({row.id: row.name for row in snapshot.status.blocks})
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+from tidemill.render.display_names import DisplayNames
 from tidemill.render.figures import usd
-from tidemill.render.names import DisplayNames
 from tidemill.report.handover import HandOverReport, ServiceMove
 from tidemill.spec.units import format_duration
 

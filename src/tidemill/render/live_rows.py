@@ -10,8 +10,8 @@ from itertools import groupby
 from rich.text import Text
 
 from tidemill.model.capacity import NOT_STARTED_STATES
+from tidemill.render.display_names import DisplayNames
 from tidemill.render.figures import counted, short_instant, span, usd
-from tidemill.render.names import DisplayNames
 from tidemill.report import BlockRow, NodeRow, PodRow, PoolRow
 
 ACCENT, DRAIN, SOFT, BAD = "cyan", "yellow", "bright_black", "bold red"

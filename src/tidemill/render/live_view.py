@@ -13,6 +13,7 @@ from textwrap import wrap
 from rich.console import Group
 from rich.text import Text
 
+from tidemill.render.display_names import DisplayNames
 from tidemill.render.figures import day, percent, usd
 from tidemill.render.live_rows import (
     ACCENT,
@@ -27,7 +28,6 @@ from tidemill.render.live_rows import (
     pool_cells,
     waiting_cells,
 )
-from tidemill.render.names import DisplayNames
 from tidemill.render.narrative import NarrativeLine, Weight
 from tidemill.report import Status
 

@@ -35,8 +35,8 @@ from tidemill.model.plan import (
     Terminate,
 )
 from tidemill.model.pods import Gang, Pod
+from tidemill.render.display_names import DisplayNames
 from tidemill.render.figures import counted, span
-from tidemill.render.names import DisplayNames
 from tidemill.report.pods import touched
 from tidemill.sim.scenario.rehearsal import Done, Rehearsal
 from tidemill.sim.timeline import Line

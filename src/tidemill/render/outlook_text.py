@@ -12,10 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tidemill.render.display_names import DisplayNames
 from tidemill.render.figures import NOTHING, counted, hours, percent, short_instant, span, usd
 from tidemill.render.fitting_table import ruled
 from tidemill.render.handover_text import MITIGATION_NAMES
-from tidemill.render.names import DisplayNames
 from tidemill.report.purchase_outlook import HandOverRow, PurchaseChoice, PurchaseOutlook
 
 _SOFT = "bright_black"

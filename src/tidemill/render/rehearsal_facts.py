@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from tidemill.model.capacity import NEVER_CAME_STATES, UNPAID_STATES
+from tidemill.render.display_names import DisplayNames
 from tidemill.render.figures import counted, exact_instant, short_instant, span, usd
-from tidemill.render.names import DisplayNames
 from tidemill.sim.cluster.kubelet import Eviction
 from tidemill.sim.scenario.outcome import BlockRow, JobRow, KillRow, Outcome, PurchaseRow, ServiceRow
 

@@ -21,8 +21,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tidemill.render import figures
+from tidemill.render.cost_rows import cost_rows, left_out
 from tidemill.render.price_text import on_demand_text
-from tidemill.render.rehearsal_costs import cost_rows, left_out
 from tidemill.render.rehearsal_facts import JOB_STATES, deaths_text, facts, replay_command
 from tidemill.render.rehearsal_timeline import (
     Axis,

@@ -16,10 +16,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tidemill.render.cost_rows import cost_rows, left_out
 from tidemill.render.figures import counted, exact_instant, hours, percent, share, short_instant, span, usd
 from tidemill.render.fitting_table import ruled
 from tidemill.render.price_text import on_demand_text
-from tidemill.render.rehearsal_costs import cost_rows, left_out
 from tidemill.render.rehearsal_facts import Ending, Facts, deaths_text, facts, purchases_text, replay_command
 from tidemill.sim.scenario.outcome import BlockRow, Outcome
 

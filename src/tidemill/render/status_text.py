@@ -13,10 +13,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tidemill.render.display_names import DisplayNames
 from tidemill.render.figures import NOTHING, counted, exact_instant, short_instant, span, usd
 from tidemill.render.fitting_table import ruled
 from tidemill.render.live_rows import countdown
-from tidemill.render.names import DisplayNames
 from tidemill.render.price_text import on_demand_text
 from tidemill.report import BlockRow, NextSteps, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.report.rows import ChangeRow

@@ -9,7 +9,7 @@ import pytest
 
 from tests.provision.documents import documents
 from tidemill.cli import main
-from tidemill.report.advice_on_provisioners import advise
+from tidemill.report.provisioner_advice import advise
 from tidemill.spec.scenario import Scenario
 
 KARPENTER = {"karpenter": {"version": "1.8.2"}}

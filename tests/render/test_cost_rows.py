@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.render.test_rehearsal_text import shown
-from tidemill.render.rehearsal_costs import JOBS_SHOWN, TEAMS_SHOWN, cost_rows, left_out
+from tidemill.render.cost_rows import JOBS_SHOWN, TEAMS_SHOWN, cost_rows, left_out
 from tidemill.render.rehearsal_page import page
 from tidemill.report.costs import Costs, PoolCost, TeamCost, WorkloadCost
 from tidemill.sim.scenario.outcome import AlertRow, Outcome
