@@ -162,7 +162,7 @@ def _longer(action: Any) -> Any:
 
 
 class _AsksNobody(Buyer):
-    def _check_the_money(self, intent: PurchaseIntent, fee_usd: int) -> None:
+    def _check_money(self, intent: PurchaseIntent, fee_usd: int) -> None:
         pass
 
 

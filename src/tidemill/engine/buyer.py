@@ -62,7 +62,7 @@ class Buyer:
         self.searches: dict[OfferQuery, OfferSearch] = {}
         self.extension_searches: dict[ExtensionQuery, ExtensionSearch] = {}
 
-    # --- looking ------------------------------------------------------------------------------------
+    # --- searching ----------------------------------------------------------------------------------
 
     def search(self, query: OfferQuery) -> str:
         """A refusal of EC2 is an answer too: it is not asked for again at once. A missing permission is no answer."""
@@ -116,36 +116,36 @@ class Buyer:
             self._move(held, held.state, reason)
 
     def _submit(self, intent: PurchaseIntent) -> str:
-        self._check_the_ledger()
+        self._check_ledger()
         if self._clock.now() >= intent.envelope.expires_at:
             raise _NotBought(PurchaseReason(ReasonKind.APPROVAL_EXPIRED, at=intent.envelope.expires_at))
-        self._check_the_money(intent, intent.envelope.max_fee_usd)
-        shown = self._shown(intent)
+        self._check_money(intent, intent.envelope.max_fee_usd)
+        shown = self._held_and_expected(intent)
         now = self._clock.now()
         if still_missing(self._spec, shown, intent, now) == 0:
             return self._void(intent, ReasonKind.COVERED)
         if is_mostly_covered(self._spec, shown, intent, now):
             return self._void(intent, ReasonKind.MOSTLY_COVERED)
         fitting = [
-            one
-            for one in self._fitting(intent)
-            if not intent.plan or reduces_shortage(self._spec, shown, one, intent, now)
+            offer
+            for offer in self._fitting_offers(intent)
+            if not intent.plan or reduces_shortage(self._spec, shown, offer, intent, now)
         ]
-        offer = self._best_offer(intent, fitting)
-        self._check_the_money(intent, offer.fee_usd)
+        best = self._best_offer(intent, fitting)
+        self._check_money(intent, best.fee_usd)
         if intent.state is PurchaseState.PROPOSED:
             reason = PurchaseReason(ReasonKind.APPROVED_BY_POLICY)
             intent = self._move(intent, PurchaseState.APPROVED, reason)
         submitted = replace(
-            intent, state=PurchaseState.SUBMITTED, state_at=self._clock.now(), fee_usd=offer.fee_usd,
-            offer_id=offer.id, start=offer.start, end=offer.end, reason=None, note="",
+            intent, state=PurchaseState.SUBMITTED, state_at=self._clock.now(), fee_usd=best.fee_usd,
+            offer_id=best.id, start=best.start, end=best.end, reason=None, note="",
         )  # fmt: skip
         try:
             self._ledger.advance(intent, submitted, caps=self._caps(intent))
         except Refused as no:
             reason = PurchaseReason(ReasonKind.REFUSED_BY_LEDGER, code=no.code or label(no), detail=str(no))
             raise _NotBought(reason) from no
-        return self._call(submitted, offer)
+        return self._call(submitted, best)
 
     def _void(self, intent: PurchaseIntent, kind: ReasonKind) -> str:
         reason = PurchaseReason(kind)
@@ -164,7 +164,7 @@ class Buyer:
             own.monthly_usd or None if own is not None else None,
         )
 
-    def _check_the_ledger(self) -> None:
+    def _check_ledger(self) -> None:
         """A ledger that forgets, or that belongs to another platform, would lead to buying twice."""
         if not self._ledger.durable:
             raise _NotBought(PurchaseReason(ReasonKind.LEDGER_IN_MEMORY))
@@ -174,7 +174,7 @@ class Buyer:
             kind = ReasonKind.LEDGER_OF_ANOTHER_DEPLOYMENT
             raise _NotBought(PurchaseReason(kind, name=theirs, expected=mine))
 
-    def _check_the_money(self, intent: PurchaseIntent, fee_usd: int) -> None:
+    def _check_money(self, intent: PurchaseIntent, fee_usd: int) -> None:
         spending = self._ledger.spending(self._clock.now())
         plan = self._spec.plans.get(intent.plan)
         window = window_named(plan, intent.window)
@@ -183,34 +183,31 @@ class Buyer:
         if why_not is not None:
             raise _NotBought(why_not)
 
-    def _shown(self, intent: PurchaseIntent) -> list[Reservation]:
+    def _held_and_expected(self, intent: PurchaseIntent) -> list[Reservation]:
         """What AWS shows now, and what other purchases may still bring: somebody else may have bought meanwhile."""
         mine, purchases = self._spec.platform.spec.deployment, self._ledger.purchases()
         listed, adoptions = self._cloud.reservations(), self._ledger.adoptions()
         known = {purchase.id for purchase in purchases} | {adoption.reservation_id for adoption in adoptions}
-        strange = sorted(
-            one.id
-            for one in listed
-            if one.owner == mine
-            and one.intent_id
-            and one.state in LIVE_STATES
+        unknown = sorted(
+            block.id
+            for block in listed
+            if block.owner == mine
+            and block.intent_id
+            and block.state in LIVE_STATES
             # The tag of this intent is on a block already: another ledger made the same purchase under the same id.
-            and (one.intent_id == intent.id or not {one.id, one.intent_id} & known)
+            and (block.intent_id == intent.id or not {block.id, block.intent_id} & known)
         )
-        if strange:
+        if unknown:
             kind = ReasonKind.BOUGHT_FROM_ANOTHER_LEDGER
-            raise _NotBought(PurchaseReason(kind, reservation_ids=tuple(strange), name=mine))
+            raise _NotBought(PurchaseReason(kind, reservation_ids=tuple(unknown), name=mine))
         shown = with_true_owners(listed, purchases, adoptions, mine, self._clock.now())
         return with_expected(shown, purchases, mine, but=intent.id, firm=True)
 
     def _call(self, submitted: PurchaseIntent, offer: Offer | ExtensionOffer) -> str:
         try:
             ids, fee_usd = self._purchase(submitted, offer)
-        except (
-            NoCapacity,
-            Refused,
-            Throttled,
-        ) as error:  # a definite no; whatever else is raised may have bought it
+        except (NoCapacity, Refused, Throttled) as error:
+            # A definite no. Any other error may have bought it.
             none = {"fee_usd": 0, "start": None, "end": None}
             self._move(submitted, PurchaseState.APPROVED, _refused_by_aws(error), **none)
             raise
@@ -218,8 +215,7 @@ class Buyer:
             self._move(submitted, PurchaseState.UNKNOWN, PurchaseReason(ReasonKind.ANSWER_UNKNOWN))
             raise OutcomeUnknown(str(error), code=error.code) from error
         self._move(submitted, PurchaseState.CONFIRMED, None, reservation_ids=ids, fee_usd=fee_usd)
-        what = "extended" if submitted.extends else "bought"
-        return f"{what} {', '.join(ids)} for ${fee_usd:,}"
+        return f"{'extended' if submitted.extends else 'bought'} {', '.join(ids)} for ${fee_usd:,}"
 
     def _purchase(
         self, submitted: PurchaseIntent, offer: Offer | ExtensionOffer
@@ -232,8 +228,8 @@ class Buyer:
             (names.TAG_POOL, submitted.pool),
             (names.TAG_INTENT, submitted.id),
         )
-        more = self._spec.platform.spec.tags
-        tags = (*tags, *sorted((key, value) for key, value in more.items() if key not in dict(tags)))
+        added = self._spec.platform.spec.tags
+        tags = (*tags, *sorted((key, value) for key, value in added.items() if key not in dict(tags)))
         blocks = self._cloud.purchase(offer.id, tags)
         return tuple(sorted(block.id for block in blocks)), offer.fee_usd
 
@@ -249,29 +245,30 @@ class Buyer:
             soonest = min(offer.start for offer in inside)
             soon = [offer for offer in inside if offer.start <= soonest + DAY]
             return min(soon, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
-        if intent.state is PurchaseState.PROPOSED or not fitting:
+        if intent.state is not PurchaseState.APPROVED or not fitting:
             raise _NotBought(PurchaseReason(ReasonKind.NO_OFFER))
         cheapest_usd = min(offer.fee_usd for offer in fitting)
         reason = PurchaseReason(ReasonKind.DEARER_THAN_APPROVED, fee_usd=cheapest_usd)
-        envelope = self._wider(intent, cheapest_usd)
+        envelope = self._wider_envelope(intent, cheapest_usd)
         self._move(intent, PurchaseState.PROPOSED, reason, envelope=envelope, verdicts=())
         raise _NotBought(reason)
 
-    def _wider(self, intent: PurchaseIntent, fee_usd: int) -> Envelope:
+    def _wider_envelope(self, intent: PurchaseIntent, fee_usd: int) -> Envelope:
         platform, plan = self._spec.platform, self._spec.plans.get(intent.plan)
         most_usd = fee_to_approve_usd(platform, plan, window_named(plan, intent.window), fee_usd)
-        lives = platform.spec.approval.expires_after
-        expires_at = max(intent.envelope.expires_at, self._clock.now() + lives)
+        expires_at = self._clock.now() + platform.spec.approval.expires_after
+        expires_at = max(intent.envelope.expires_at, expires_at)
         return replace(intent.envelope, max_fee_usd=most_usd, expires_at=expires_at)
 
-    def _fitting(self, intent: PurchaseIntent) -> Sequence[Offer | ExtensionOffer]:
+    def _fitting_offers(self, intent: PurchaseIntent) -> Sequence[Offer | ExtensionOffer]:
         """Every offer that serves, whatever its fee."""
         envelope = intent.envelope
         if intent.extends:
             query = ExtensionQuery(intent.extends, envelope.duration)
-            more = self._cloud.search_extensions(query)
             return [
-                one for one in more if one.start == envelope.latest_start and one.end >= envelope.earliest_end
+                offer
+                for offer in self._cloud.search_extensions(query)
+                if offer.start == envelope.latest_start and offer.end >= envelope.earliest_end
             ]
         now = self._clock.now()
         # A start-now block begins at an odd minute and ends on the grid, up to a day later than its duration says.

@@ -47,19 +47,18 @@ class PlanningRound:
 
     def unanswered(self, world: World) -> tuple[OfferQuery | ExtensionQuery, ...]:
         return (
-            *(extension for extension in self.extensions if fresh_extension_answer(world, extension) is None),
-            *(offer for offer in self.offers if fresh_answer(world, offer) is None),
+            *(query for query in self.extensions if fresh_extension_answer(world, query) is None),
+            *(query for query in self.offers if fresh_answer(world, query) is None),
         )
 
     def stale_at(self, world: World) -> datetime | None:
         """When its oldest answer becomes too old to plan on; None: there are no answers."""
-        told = [found.at for query in self.offers if (found := fresh_answer(world, query)) is not None]
-        more = [
-            more_time.at
-            for extension in self.extensions
-            if (more_time := fresh_extension_answer(world, extension)) is not None
+        answers = [
+            *(fresh_answer(world, query) for query in self.offers),
+            *(fresh_extension_answer(world, query) for query in self.extensions),
         ]
-        return min([*told, *more]) + ANSWER_FRESH if told or more else None
+        dates = [answer.at for answer in answers if answer is not None]
+        return min(dates) + ANSWER_FRESH if dates else None
 
 
 def next_round_at(spec: Spec, world: World) -> datetime | None:
