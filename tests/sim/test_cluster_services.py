@@ -9,7 +9,7 @@ import pytest
 from tests.sim.simulated_cluster import SimulatedCluster
 from tidemill.model.errors import Gone
 from tidemill.model.pods import Method, Workload
-from tidemill.sim.cluster.workloads import resolved
+from tidemill.sim.cluster.workloads import resolve_share
 
 CHAT = "Deployment/chat"
 
@@ -129,4 +129,4 @@ def test_how_long_a_pod_loaded_and_when_a_node_was_opened_can_be_read() -> None:
     ("written", "up", "down"), [(2, 2, 2), ("25%", 3, 2), ("0%", 0, 0), ("100%", 10, 10), ("1%", 1, 0)]
 )
 def test_a_share_of_the_replicas_is_rounded_as_kubernetes_does(written: Any, up: int, down: int) -> None:
-    assert (resolved(written, 10, up=True), resolved(written, 10, up=False)) == (up, down)
+    assert (resolve_share(written, 10, up=True), resolve_share(written, 10, up=False)) == (up, down)

@@ -23,7 +23,7 @@ from tidemill.model.purchases import LaunchIntent
 from tidemill.model.reasons import InstanceEndKind
 from tidemill.sim.cloud.block_end import BlockEnd
 from tidemill.sim.cloud.events import BlockEvents, Events
-from tidemill.sim.cloud.extensions import BlockExtension, ExtensionPurchases
+from tidemill.sim.cloud.extensions import ExtensionPurchase, ExtensionPurchases
 from tidemill.sim.cloud.faults import ArmedFaults, matches_target
 from tidemill.sim.cloud.instances import InstanceHistory, Instances
 from tidemill.sim.cloud.launches import Launches, RefusedLaunch
@@ -311,7 +311,7 @@ class SimCloud:
         return self._purchases.purchases
 
     @property
-    def bought_extensions(self) -> list[BlockExtension]:
+    def bought_extensions(self) -> list[ExtensionPurchase]:
         return self._extensions.bought
 
     @property

@@ -33,7 +33,7 @@ _SEEN_AFTER_MAX_S = 90
 
 
 @dataclass(slots=True)
-class BlockExtension:
+class ExtensionPurchase:
     """One call that bought time. `settled_at` is None while the payment is under way."""
 
     at: datetime
@@ -47,7 +47,7 @@ class BlockExtension:
     paid: bool = False
 
     @property
-    def as_told(self) -> Extension:
+    def as_extension(self) -> Extension:
         if self.settled_at is None:
             state = ExtensionState.PAYMENT_PENDING
         else:
@@ -69,10 +69,10 @@ class ExtensionPurchases:
         self._timeline, self._catalog, self._seed = timeline, catalog, seed
         self._market, self._reservations, self._faults = market, reservations, faults
         self._offered: dict[str, tuple[ExtensionOffer, timedelta]] = {}
-        self.bought: list[BlockExtension] = []
+        self.bought: list[ExtensionPurchase] = []
         self.seen_after_max_s = _SEEN_AFTER_MAX_S
-        self._told: tuple[Extension, ...] = ()
-        self._told_of = (0, 0)  # how many of them are shown, and settled: both only grow
+        self._history: tuple[Extension, ...] = ()
+        self._history_of = (0, 0)  # how many of them are shown, and settled: both only grow
 
     # --- the port -----------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class ExtensionPurchases:
             *_PAYMENT_TAKES_S
         )
         pays = self._faults.takes_payment()
-        return self._sell(block, offer, pays=pays, settles_after=timedelta(seconds=takes_s)).as_told
+        return self._sell(block, offer, pays=pays, settles_after=timedelta(seconds=takes_s)).as_extension
 
     def history(self) -> tuple[Extension, ...]:
         """The same tuple until something changes."""
@@ -112,9 +112,9 @@ class ExtensionPurchases:
             extension for extension in self.bought if extension.seen_at is None or extension.seen_at <= now
         ]
         of = (len(shown), sum(extension.settled_at is not None for extension in shown))
-        if of != self._told_of:
-            self._told_of, self._told = of, tuple(extension.as_told for extension in shown)
-        return self._told
+        if of != self._history_of:
+            self._history_of, self._history = of, tuple(extension.as_extension for extension in shown)
+        return self._history
 
     # --- what people do -----------------------------------------------------------------------------
 
@@ -130,11 +130,11 @@ class ExtensionPurchases:
 
     def _sell(
         self, block: Reservation, offer: ExtensionOffer, *, pays: bool, settles_after: timedelta
-    ) -> BlockExtension:
+    ) -> ExtensionPurchase:
         now = self._timeline.now()
         late_s = stream(self._seed, "extension-seen", offer.id).randint(0, self.seen_after_max_s)
         seen_at = now + timedelta(seconds=late_s)
-        extension = BlockExtension(now, block.id, offer.start, offer.end, offer.fee_usd, offer.id, seen_at)
+        extension = ExtensionPurchase(now, block.id, offer.start, offer.end, offer.fee_usd, offer.id, seen_at)
         self.bought.append(extension)
         self._reservations.await_extension(block.id, offer.end)
         deadline = min(offer.start - EXTENSION_PAID_BEFORE_END, now + PAID_AFTER_PURCHASE)

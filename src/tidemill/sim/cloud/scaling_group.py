@@ -102,8 +102,8 @@ class AutoScalingGroup:
     deleted: bool = False
     launches: int = 0
     failures: int = 0  # in a row
-    next_look: datetime | None = None
-    cancel_look: Callable[[], None] = lambda: None
+    next_reconcile: datetime | None = None
+    cancel_reconcile: Callable[[], None] = lambda: None
 
     def staying(self) -> list[GroupMember]:
         """Oldest first."""

@@ -86,7 +86,7 @@ class ScalingGroups:
         )  # fmt: skip
         self._by_name[name] = group
         self._journal.add("group-made", name, f"{launch_spec.instance_type} on {launch_spec.source.label}")
-        self.look(group, REACTION_TIME)
+        self.reconcile_after(group, REACTION_TIME)
         return group
 
     def update(
@@ -107,7 +107,7 @@ class ScalingGroups:
         if zones is not None:
             group.zones, group.subnets = zones, subnets or ()
         group.policies = group.policies if policies is None else policies
-        self._want(group, wanted, "a user request")
+        self._set_desired(group, wanted, "a user request")
 
     def set_desired(self, name: str, desired: int) -> None:
         group = self.get(name)
@@ -120,7 +120,7 @@ class ScalingGroups:
                 f"for the AutoScalingGroup {name}",
                 code="ValidationError",
             )
-        self._want(group, desired, "a user request")
+        self._set_desired(group, desired, "a user request")
 
     def set_tags(self, name: str, tags: Pairs, propagated: Pairs) -> None:
         """Of the group and of what it launches from now on; its members keep theirs."""
@@ -142,7 +142,7 @@ class ScalingGroups:
         if "ReplaceUnhealthy" not in group.suspended:
             for member in [member for member in group.staying() if not member.healthy]:
                 self._end(group, member, by="group", why=_UNHEALTHY)
-        self.look(group, REACTION_TIME)
+        self.reconcile_after(group, REACTION_TIME)
 
     def terminate(self, instance_id: str, *, decrement: bool) -> AutoScalingGroup:
         """Of one instance. Does nothing to a member that is terminating already."""
@@ -163,7 +163,7 @@ class ScalingGroups:
                 )
             group.desired -= 1
         self._end(group, member, by="engine", why="a call that named it")
-        self.look(group, REACTION_TIME)
+        self.reconcile_after(group, REACTION_TIME)
         return group
 
     def delete(self, name: str, *, force: bool = False) -> None:
@@ -174,7 +174,7 @@ class ScalingGroups:
                 f"Spot instance request(s) still in the group: {name}",
                 code="ResourceInUse",
             )
-        group.cancel_look()
+        group.cancel_reconcile()
         group.deleted = True
         for member in list(group.members.values()):
             self.hooks.drop(member)
@@ -213,31 +213,31 @@ class ScalingGroups:
         wanted = group.desired if action.desired is None else action.desired
         self._journal.add("schedule-fired", group.name, f"{action.name}: size {wanted}")
         wanted = max(group.minimum, min(wanted, group.maximum))
-        self._want(group, wanted, f"scheduled action {action.name}", after=timedelta(0))
+        self._set_desired(group, wanted, f"scheduled action {action.name}", after=timedelta(0))
 
     # --- meeting the size ---------------------------------------------------------------------------
 
-    def look(self, group: AutoScalingGroup, after: timedelta) -> None:
+    def reconcile_after(self, group: AutoScalingGroup, after: timedelta) -> None:
         """Compare the desired size with the members after this time, or sooner where that is due already."""
         self.version += 1
         at = self._timeline.now() + after
-        if group.next_look is not None and group.next_look <= at:
+        if group.next_reconcile is not None and group.next_reconcile <= at:
             return
-        group.cancel_look()
-        group.next_look = at
-        group.cancel_look = self._timeline.at(at, lambda: self._meet(group))
+        group.cancel_reconcile()
+        group.next_reconcile = at
+        group.cancel_reconcile = self._timeline.at(at, lambda: self._reconcile(group))
 
-    def _want(
+    def _set_desired(
         self, group: AutoScalingGroup, desired: int, cause: str, *, after: timedelta = REACTION_TIME
     ) -> None:
         if desired != group.desired:
             self._journal.add("group-resized", group.name, f"from {group.desired} to {desired}: {cause}")
         group.desired = desired
         group.failures = 0
-        self.look(group, after)
+        self.reconcile_after(group, after)
 
-    def _meet(self, group: AutoScalingGroup) -> None:
-        group.next_look = None
+    def _reconcile(self, group: AutoScalingGroup) -> None:
+        group.next_reconcile = None
         staying = group.staying()
         missing = group.desired - len(staying)
         if missing > 0 and "Launch" not in group.suspended:
@@ -289,7 +289,7 @@ class ScalingGroups:
             self._journal.add("group-launch-failed", group.name, words)
             self._wakes(f"group-launch-failed {group.name}")
         group.failures += 1
-        self.look(group, retry)
+        self.reconcile_after(group, retry)
 
     # --- endings ------------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class ScalingGroups:
             group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, why
         )
         if not member.healthy:  # EC2 has ended it: there is nothing to wait for
-            self._off(group, member)
+            self._remove_member(group, member)
         elif self.hooks.hold(group, member):
             activity.status = "MidTerminatingLifecycleAction"
             self._wakes(f"lifecycle-action {member.instance_id}")
@@ -322,15 +322,15 @@ class ScalingGroups:
             member.state = "InService"
             self._activities.finish(group, member, "EC2 Instance Launch Successful")
         elif instance.state is InstanceState.SHUTTING_DOWN:
-            self._dies(group, member)
+            self._instance_ended(group, member)
         elif instance.state is InstanceState.TERMINATED and not member.stays:
-            self._off(group, member)
+            self._remove_member(group, member)
 
-    def _off(self, group: AutoScalingGroup, member: GroupMember) -> None:
+    def _remove_member(self, group: AutoScalingGroup, member: GroupMember) -> None:
         self._activities.finish(group, member, "EC2 Instance Terminate Successful")
         del group.members[member.instance_id]
 
-    def _dies(self, group: AutoScalingGroup, member: GroupMember) -> None:
+    def _instance_ended(self, group: AutoScalingGroup, member: GroupMember) -> None:
         """A termination by the group goes on. An instance that ended otherwise is found by the health check and
         replaced; while that is suspended it stays listed until somebody removes it."""
         self.hooks.drop(member)
@@ -341,7 +341,7 @@ class ScalingGroups:
             self._activities.begin(
                 group, f"Terminating EC2 instance: {member.instance_id}", member.instance_id, _UNHEALTHY
             )
-            self.look(group, HEALTH_CHECK)
+            self.reconcile_after(group, HEALTH_CHECK)
         member.state = "Terminating"
 
 

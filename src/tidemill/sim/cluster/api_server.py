@@ -74,7 +74,7 @@ class ApiServer:
         self.gpus_ready: Counter[str] = Counter()  # by source label, nodes open to pods
         self.pods_on_source: Counter[str] = Counter()  # by source label, bound non-daemon pods
         self.emptied_at: dict[str, datetime] = {}  # source label -> when the last of them left
-        self.ran: list[PodRun] = []  # non-daemon pods that ended
+        self.pod_runs: list[PodRun] = []  # non-daemon pods that ended
         # Counters: a reader that has seen the same value knows that nothing changed.
         self.pod_changes = 0
         self.node_changes = 0
@@ -161,7 +161,7 @@ class ApiServer:
         if pod.phase is PodPhase.RUNNING:
             self._count_used(pod, -1)
             if not pod.daemon:
-                self.ran.append(PodRun.of(pod, self.timeline.now()))
+                self.pod_runs.append(PodRun.of(pod, self.timeline.now()))
         if pod.node:
             del self._bound[pod.node][uid]
             self.node_infos[pod.node].give_back(pod_requests(pod.shape))

@@ -207,7 +207,9 @@ class SimCluster:
     def install_deadline_agents(self, end_at_launch: Callable[[Instance], datetime | None]) -> None:
         """On every node that joins from now on; it is launched with the end that holds at that moment."""
         agents = self._agents = DeadlineAgents(self._api, self._kubelets, self.start_drain)
-        agents.asked = lambda pod: self._record_eviction(pod, None, forced=False, by="its node's own agent")
+        agents.on_delete = lambda pod: self._record_eviction(
+            pod, None, forced=False, by="its node's own agent"
+        )
         self._nodes.end_at_launch = end_at_launch
         self._nodes.on_joined = self._kubelets.on_bound = agents.look
 
@@ -322,9 +324,9 @@ class SimCluster:
         """Accelerators on nodes that are open to pods."""
         return self._api.gpus_ready.total()
 
-    def ran(self, until: datetime) -> Iterator[PodRun]:
+    def pod_runs(self, until: datetime) -> Iterator[PodRun]:
         """The time of every non-daemon pod on its node so far."""
-        yield from self._api.ran
+        yield from self._api.pod_runs
         for pod in self._api.pods.values():
             if pod.phase is PodPhase.RUNNING and not pod.daemon:
                 yield PodRun.of(pod, until)

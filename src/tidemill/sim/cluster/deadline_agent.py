@@ -26,7 +26,7 @@ class DeadlineAgents:
     def __init__(self, api: ApiServer, kubelets: Kubelets, close: Callable[[str, DrainReason], None]) -> None:
         self._api, self._kubelets, self._close = api, kubelets, close
         self._next: dict[str, Callable[[], None]] = {}  # by node: cancels its next look
-        self.asked: Callable[[Pod], None] = lambda pod: None  # for the record
+        self.on_delete: Callable[[Pod], None] = lambda pod: None  # for the record
 
     def look(self, name: str) -> None:
         """Called when the node joins, its end changes, a pod is bound, and whenever a pod is due."""
@@ -41,22 +41,22 @@ class DeadlineAgents:
         due = [node.ends_at - pod.terms.grace - SPARE for pod in staying]
         closes = min([node.ends_at - CLOSES, *due])
         if now >= closes and node.draining_since is None:
-            self._shut(node, node.ends_at)
-        self._ask(name, node.ends_at, now)
+            self._close_node(node, node.ends_at)
+        self._delete_due_pods(name, node.ends_at, now)
         later = min((at for at in (closes, *due) if at > now), default=None)
         if later is not None:
             self._next[name] = self._api.timeline.at(later, lambda: self.look(name))
 
-    def _shut(self, node: KubeNode, ends_at: datetime) -> None:
+    def _close_node(self, node: KubeNode, ends_at: datetime) -> None:
         """With the reason an engine would give, so that one that comes back goes on from here, or takes it back."""
         self._close(node.name, DrainReason(DrainKind.SOURCE_ENDS, at=ends_at, name=source_of(node)))
         self._api.journal.add("node-closed", node.name, "its deadline agent lets no new pods onto it")
         self._api.wake(f"{node.name} closed itself")
 
-    def _ask(self, name: str, ends_at: datetime, now: datetime) -> None:
+    def _delete_due_pods(self, name: str, ends_at: datetime, now: datetime) -> None:
         for pod in self._pods(name):
             if pod.deleting_until is None and now >= ends_at - pod.terms.grace - SPARE:
-                self.asked(pod)
+                self.on_delete(pod)
                 self._kubelets.delete(pod)
 
     def _pods(self, name: str) -> list[Pod]:

@@ -15,7 +15,7 @@ from tidemill.model.pods import DisruptionBudget, Method, Pod, PodPhase, Workloa
 from tidemill.sim.cluster.api_server import ApiServer
 from tidemill.sim.cluster.jobs import refusal_backoff
 from tidemill.sim.cluster.kubelet import Kubelets, PodEnd
-from tidemill.sim.cluster.workloads import ServiceTruth, SetTruth, resolved, shape_of, terms_of
+from tidemill.sim.cluster.workloads import ServiceTruth, SetTruth, resolve_share, shape_of, terms_of
 from tidemill.spec.scenario import Service
 
 
@@ -62,7 +62,7 @@ class Services:
     # --- what the engine asks -----------------------------------------------------------------------
 
     def restart(self, workload: str, token: str) -> None:
-        truth, replica_set = self._living(workload)
+        truth, replica_set = self._existing(workload)
         if replica_set.restarted_for == token:
             return
         replica_set.restarted_for = token
@@ -72,7 +72,7 @@ class Services:
         self._reconcile(truth, replica_set)
 
     def scale(self, workload: str, replicas: int, added: int, going: Sequence[str]) -> None:
-        truth, replica_set = self._living(workload)
+        truth, replica_set = self._existing(workload)
         replica_set.going = frozenset(going)
         if (replica_set.replicas, replica_set.added) == (replicas, added):
             return
@@ -81,7 +81,7 @@ class Services:
         self._changed(truth)
         self._reconcile(truth, replica_set)
 
-    def _living(self, workload: str) -> tuple[ServiceTruth, SetTruth]:
+    def _existing(self, workload: str) -> tuple[ServiceTruth, SetTruth]:
         found = self._set_of.get(workload)
         if found is None or found[0].stopped is not None:
             raise Gone(f"there is no {workload}")
@@ -155,9 +155,9 @@ class Services:
             leavers = [uid for uid in old if spare or not self._api.pods[uid].ready]
         else:
             leavers = list(replica_set.members) if len(replica_set.members) > replica_set.replicas else []
-        return min(leavers, key=lambda uid: self._standing(replica_set, uid), default=None)
+        return min(leavers, key=lambda uid: self._deletion_rank(replica_set, uid), default=None)
 
-    def _standing(self, replica_set: SetTruth, uid: str) -> tuple[object, ...]:
+    def _deletion_rank(self, replica_set: SetTruth, uid: str) -> tuple[object, ...]:
         """Deletion order, as the ReplicaSet controller ranks: pods without a node first, then those that are not ready,
         are marked for deletion, are newest. On which node they are does not matter."""
         pod = self._api.pods[uid]
@@ -223,13 +223,13 @@ class Services:
         if ready == truth.ready:
             return
         truth.record(self._api.timeline.now(), ready)
-        self._tell(truth)
+        self._journal_readiness(truth)
         self._api.wake(f"{truth.name} has {ready} ready replicas")
 
     def _changed(self, truth: ServiceTruth) -> None:
         for replica_set in truth.sets:
             self._update_budget(truth, replica_set)
-            read = reading(truth, replica_set, self._ready(replica_set))
+            read = workload_of(truth, replica_set, self._ready(replica_set))
             if self._workloads.get(replica_set.workload) != read:
                 self._workloads[replica_set.workload] = read
                 self._workloads_read = None
@@ -246,7 +246,7 @@ class Services:
             self._budgets[replica_set.workload] = budget
             self._budgets_read = None
 
-    def _tell(self, truth: ServiceTruth) -> None:
+    def _journal_readiness(self, truth: ServiceTruth) -> None:
         now, add = self._api.timeline.now(), self._api.journal.add
         counts = f"{truth.ready} of {truth.replicas} replicas ready, the minimum is {truth.minimum}"
         if truth.ready == truth.replicas and not truth.full_once:
@@ -267,8 +267,10 @@ class Services:
 def sets_of(truth: ServiceTruth) -> list[SetTruth]:
     """The set itself and, for the paired method, its pair with no replicas."""
     service, how = truth.service, truth.service.handover
-    surge = resolved(how.max_surge, service.replicas, up=True) if how.kind == "Deployment" else 0
-    missing = resolved(how.max_unavailable, service.replicas, up=False) if how.kind == "Deployment" else 1
+    surge = resolve_share(how.max_surge, service.replicas, up=True) if how.kind == "Deployment" else 0
+    missing = (
+        resolve_share(how.max_unavailable, service.replicas, up=False) if how.kind == "Deployment" else 1
+    )
     first = SetTruth(
         truth.workload, truth.name, truth.shape, truth.terms, service.replicas, surge,
         missing if surge or missing else 1,
@@ -284,7 +286,7 @@ def sets_of(truth: ServiceTruth) -> list[SetTruth]:
     return [first, second]
 
 
-def reading(truth: ServiceTruth, replica_set: SetTruth, ready: int) -> Workload:
+def workload_of(truth: ServiceTruth, replica_set: SetTruth, ready: int) -> Workload:
     how = truth.service.handover
     return Workload(
         name=replica_set.workload,

@@ -21,7 +21,7 @@ _NOTHING = timedelta(0)
 EXPECTED_AFTER = timedelta(minutes=30)
 
 
-def resolved(written: int | str, replicas: int, *, up: bool) -> int:
+def resolve_share(written: int | str, replicas: int, *, up: bool) -> int:
     """A number, or a share of the replicas: Kubernetes rounds a surge up and what may be missing down."""
     if isinstance(written, int):
         return written

@@ -64,11 +64,11 @@ class SimKarpenter:
         self._timeline, self._journal, self._catalog = timeline, journal, catalog
         self._cloud, self._cluster, self._zones = cloud, cluster, tuple(zones)
         self._objects: dict[tuple[str, str], Object] = {}
-        self._rests: dict[tuple[object, ...], datetime] = {}
+        self._unavailable_until: dict[tuple[object, ...], datetime] = {}
         self._due = self._looking = self._retrying = False
         self._launched = 0
         self.claims: dict[str, NodeClaim] = {}
-        cluster.left_waiting.append(self._stir)
+        cluster.left_waiting.append(self._request_reconcile)
         cloud.on_instance.append(self._instance_changed)
 
     # --- KubeObjects --------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class SimKarpenter:
                 raise Refused("only 'limits.nodes' is supported on static NodePools, and no weight")
         self._objects[key] = wanted
         self._journal.add("object-applied", f"{key[0]} {key[1]}", "changed" if old is not None else "made")
-        self._stir()
+        self._request_reconcile()
 
     def remove(self, kind: str, name: str) -> None:
         if self._objects.pop((kind, name), None) is None:
@@ -100,7 +100,7 @@ class SimKarpenter:
 
     # --- when ---------------------------------------------------------------------------------------
 
-    def _stir(self) -> None:
+    def _request_reconcile(self) -> None:
         if not self._due and self._objects:
             self._due = True
             self._timeline.after(_BATCH, self._reconcile)
@@ -108,7 +108,7 @@ class SimKarpenter:
     def _instance_changed(self, instance: Instance) -> None:
         gone = instance.state in INSTANCE_ENDED_STATES
         if gone and self.claims.pop(instance.id, None) is not None:
-            self._stir()
+            self._request_reconcile()
 
     def _reconcile(self) -> None:
         self._due = False
@@ -118,7 +118,7 @@ class SimKarpenter:
             self._provision([pool for pool in pools if pool.replicas is None])
         except PortError as trouble:  # throttled: EC2 could not be asked
             self._journal.add("karpenter-waits", "karpenter", str(trouble))
-            self._stir_again()
+            self._retry_later()
         if any(pool.consolidate_after is not None for pool in pools):
             self._look_for_empty()
 
@@ -147,7 +147,7 @@ class SimKarpenter:
             coming.append((made, self._free(made.kind)))
             self._placed(pod, coming)
         if hopeless:
-            self._stir_again()
+            self._retry_later()
 
     def _unschedulable(self) -> list[Pod]:
         """Pods for which the scheduler found no node; gated pods are left out."""
@@ -194,7 +194,7 @@ class SimKarpenter:
             ):
                 missing -= 1
             if missing > 0:
-                self._stir_again()
+                self._retry_later()
 
     def _launch_within(self, pool: NodePool, offering: Offering) -> bool:
         has = [claim.offering.kind for claim in self.claims.values() if claim.pool == pool.name]
@@ -203,7 +203,7 @@ class SimKarpenter:
     def _offerings(self, pool: NodePool) -> list[Offering]:
         now = self._timeline.now()
         offered = offerings(pool, self._catalog, self._zones, self._cloud.reservations(), now)
-        return [offering for offering in offered if self._rests.get(_place(offering), now) <= now]
+        return [offering for offering in offered if self._unavailable_until.get(_place(offering), now) <= now]
 
     def _launch(self, pool: NodePool, offering: Offering) -> bool:
         self._launched += 1
@@ -221,7 +221,7 @@ class SimKarpenter:
         try:
             (instance_id,) = self._cloud.launch(intent, tags)
         except NoCapacity as no:
-            self._rests[_place(offering)] = self._timeline.now() + _UNAVAILABLE
+            self._unavailable_until[_place(offering)] = self._timeline.now() + _UNAVAILABLE
             self._journal.add("nodeclaim-failed", pool.name, str(no))
             return False
         self.claims[instance_id] = NodeClaim(instance_id, pool.name, offering)
@@ -230,14 +230,14 @@ class SimKarpenter:
         )
         return True
 
-    def _stir_again(self) -> None:
+    def _retry_later(self) -> None:
         if not self._retrying:
             self._retrying = True
             self._timeline.after(_UNAVAILABLE, self._retry)
 
     def _retry(self) -> None:
         self._retrying = False
-        self._stir()
+        self._request_reconcile()
 
     # --- letting go ---------------------------------------------------------------------------------
 

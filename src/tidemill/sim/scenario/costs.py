@@ -29,7 +29,7 @@ class _Spent:
         self._rehearsal, self._end = rehearsal, end
         self._types = rehearsal.spec.catalog.types
         self._ran: dict[str, list[PodRun]] = {}  # by name of the node
-        for run in rehearsal.cluster.ran(end):
+        for run in rehearsal.cluster.pod_runs(end):
             self._ran.setdefault(run.node, []).append(run)
         self._on: dict[str, list[InstanceHistory]] = {}
         for history in rehearsal.cloud.instance_histories.values():

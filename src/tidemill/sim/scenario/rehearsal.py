@@ -79,7 +79,7 @@ class Rehearsal:
         self._awake = True
         self._tick_at = self.start
         self._back_at = self.start
-        self._points = CrashPoints()
+        self._crash_points = CrashPoints()
         zones = sorted(spec.platform.spec.subnets) or [f"{spec.platform.spec.region}a"]
         self.cloud = cloud(
             self.timeline, self.journal, spec.catalog, seed=seed, zones=zones,
@@ -111,7 +111,7 @@ class Rehearsal:
             )
         self.invariants = Invariants(self._truth)
         self.recorder = GpuRecorder(self.cloud, self.cluster, spec.catalog, self.start)
-        self.alarms = AlertRecorder(spec, self.ledger.alerts, self.start)
+        self.alerts = AlertRecorder(spec, self.ledger.alerts, self.start)
         self.engine = self._start_engine()
         self.ticks = 0
         self.done: list[Done] = []
@@ -183,7 +183,7 @@ class Rehearsal:
         said = replace(tick.plan, warnings=(*tick.plan.warnings, *tick.kept)) if tick.kept else tick.plan
         for warning in self.reasons.record(tick.world, said):
             self.journal.add("warned", warning.about, sentence(warning.reason))
-        self.alarms.after(tick)
+        self.alerts.after(tick)
 
     def _tell(self, action: Action, error: str, detail: str) -> None:
         kind = type(action).__name__
@@ -214,8 +214,8 @@ class Rehearsal:
         self._awake = True
 
     def _start_engine(self) -> Engine:
-        points = self._points
-        self.alarms.engine_starts(self.spec)
+        points = self._crash_points
+        self.alerts.engine_starts(self.spec)
         through = self._provisioned()
         self.account: Cloud = self.cloud if through is None else through  # as the engine sees it
         return Engine(
@@ -247,7 +247,7 @@ class Rehearsal:
             return self._through(self)
         if not uses_groups(self.spec):
             return None
-        compute = cast(Compute, Crashing(self.compute, self._points))
+        compute = cast(Compute, Crashing(self.compute, self._crash_points))
         return ProvisionedCloud(self.cloud, compute, self.spec, self.ledger, self.timeline)
 
     def _lose_engine(self, duration: timedelta) -> None:
@@ -266,7 +266,7 @@ class Rehearsal:
 
     def crash_engine(self, step: str) -> None:
         if step:
-            self._points.arm(step)
+            self._crash_points.arm(step)
         else:
             self.journal.add("engine-crashed", "engine", "it crashed between two ticks; a new engine starts")
             self._lose_engine(RESTART_AFTER)

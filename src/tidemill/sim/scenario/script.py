@@ -44,7 +44,7 @@ def schedule_scenario(scenario: Scenario, seed: int, simulation: Simulation) -> 
     start = simulation.timeline.now()
     spec = scenario.spec
     for line in spec.jobs:
-        _lay_out_jobs(line, seed, simulation, start, start + spec.duration)
+        _schedule_jobs(line, seed, simulation, start, start + spec.duration)
     for service in spec.services:
         simulation.timeline.at(start + service.start, _call(simulation.cluster.start_service, service))
         if service.until is not None:
@@ -61,7 +61,7 @@ def schedule_scenario(scenario: Scenario, seed: int, simulation: Simulation) -> 
                           extension.payment == "succeeds", extension.settles_after))  # fmt: skip
     for roll in spec.rolls:
         simulation.timeline.at(start + roll.at, _call(simulation.roll_image, roll.node_class, roll.ami))
-    for fault in (*spec.faults, *drawn_faults(spec.random_faults, seed, spec.duration)):
+    for fault in (*spec.faults, *draw_faults(spec.random_faults, seed, spec.duration)):
         simulation.timeline.at(start + fault.at, _call(strike_fault, simulation, fault))
 
 
@@ -69,10 +69,12 @@ def _call(what: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Calla
     return lambda: (what(*args, **kwargs), None)[1]
 
 
-def _lay_out_jobs(line: JobStream, seed: int, simulation: Simulation, start: datetime, end: datetime) -> None:
+def _schedule_jobs(
+    line: JobStream, seed: int, simulation: Simulation, start: datetime, end: datetime
+) -> None:
     draw = stream(seed, "jobs", line.name)
     for number, at in enumerate(arrivals(line.arrivals, draw, end - start), start=1):
-        duration = length(line.duration, draw)
+        duration = draw_duration(line.duration, draw)
         simulation.timeline.at(
             start + at, _call(simulation.cluster.submit_job, line, f"{line.name}-{number}", duration)
         )
@@ -81,11 +83,11 @@ def _lay_out_jobs(line: JobStream, seed: int, simulation: Simulation, start: dat
 def arrivals(rule: Arrivals, draw: Random, horizon: timedelta) -> list[timedelta]:
     """Offsets from the start, in order, in whole seconds."""
     until = min(rule.until or horizon, horizon)
-    times = (at for at in _times(rule, draw, until) if at < until)
+    times = (at for at in _arrival_times(rule, draw, until) if at < until)
     return list(islice(times, rule.count))
 
 
-def _times(rule: Arrivals, draw: Random, until: timedelta) -> Iterator[timedelta]:
+def _arrival_times(rule: Arrivals, draw: Random, until: timedelta) -> Iterator[timedelta]:
     if rule.at:
         yield from sorted(rule.at)
         return
@@ -101,7 +103,7 @@ def _times(rule: Arrivals, draw: Random, until: timedelta) -> Iterator[timedelta
         yield at
 
 
-def length(spread: RandomDuration, draw: Random) -> timedelta:
+def draw_duration(spread: RandomDuration, draw: Random) -> timedelta:
     if spread.fixed is not None:
         return max(spread.fixed, timedelta(seconds=1))
     if spread.uniform is not None:
@@ -113,7 +115,7 @@ def length(spread: RandomDuration, draw: Random) -> timedelta:
     return min(drawn, shape.max) if shape.max is not None else drawn
 
 
-def drawn_faults(rule: RandomFaults | None, seed: int, horizon: timedelta) -> list[Fault]:
+def draw_faults(rule: RandomFaults | None, seed: int, horizon: timedelta) -> list[Fault]:
     if rule is None:
         return []
     draw = stream(seed, "faults")

@@ -83,7 +83,7 @@ def tally(
         purchases=tuple(_purchase(rehearsal, intent) for intent in rehearsal.ledger.purchases()),
         warnings=_warnings(rehearsal),
         on_demand_equivalent=on_demand_equivalent(blocks, rehearsal.start, end),
-        alerts=rehearsal.alarms.rows(end),
+        alerts=rehearsal.alerts.rows(end),
         costs=rounded(shares),
     )
 
