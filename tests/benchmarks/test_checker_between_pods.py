@@ -27,7 +27,7 @@ def web(number: int, **rest):
     return pending(f"web{number}", labels={"app": "web"}, **rest)
 
 
-def dealt(count: int, **rest):
+def spread_pods(count: int, **rest):
     return [web(n, spread=(spread(ZONE, {"app": "web"}, **rest),)) for n in range(count)]
 
 
@@ -39,16 +39,16 @@ def dealt(count: int, **rest):
     [("a1 b1 c1 a1", []), ("a1 b1 c1 -", []), ("a1 a1 b1 c1", []), ("a1 a1 b1 b1", ["spread"])],
 )
 def test_zones_may_differ_by_the_skew_and_no_more(where, found):
-    assert fault_kinds(problem(dealt(4), ZONES), where) == found
+    assert fault_kinds(problem(spread_pods(4), ZONES), where) == found
 
 
 def test_a_larger_skew_allows_more():
-    assert fault_kinds(problem(dealt(4, skew=2), ZONES), "a1 a1 b1 b1") == []
-    assert fault_kinds(problem(dealt(3, skew=2), ZONES), "a1 a1 a1") == ["spread"]
+    assert fault_kinds(problem(spread_pods(4, skew=2), ZONES), "a1 a1 b1 b1") == []
+    assert fault_kinds(problem(spread_pods(3, skew=2), ZONES), "a1 a1 a1") == ["spread"]
 
 
 def test_a_zone_that_only_an_option_has_counts_as_empty():
-    replicas = dealt(4)
+    replicas = spread_pods(4)
     assert fault_kinds(problem(replicas, ZONES[:2]), "a1 a1 b1 b1") == []
     assert fault_kinds(problem(replicas, ZONES[:2], [option("m", "c")]), "a1 a1 b1 b1") == ["spread"]
     assert fault_kinds(problem(replicas, ZONES[:2], [option("m", "c")]), "a1 a1 b1 m") == []
@@ -56,14 +56,12 @@ def test_a_zone_that_only_an_option_has_counts_as_empty():
 
 def test_existing_pods_are_counted_in_their_namespace():
     crowded = existing("a1", "a", existing_pods=(running(3, labels={"app": "web"}),))
-    assert fault_kinds(problem(dealt(1), [crowded, ZONES[1]]), "a1") == ["spread"]
-    assert fault_kinds(problem(dealt(1), [crowded, ZONES[1]]), "b1") == []
-    assert fault_kinds(problem(dealt(1, skew=3), [crowded, ZONES[1]]), "a1") == [
-        "spread"
-    ]  # all three of them
-    assert fault_kinds(problem(dealt(1, skew=4), [crowded, ZONES[1]]), "a1") == []
+    assert fault_kinds(problem(spread_pods(1), [crowded, ZONES[1]]), "a1") == ["spread"]
+    assert fault_kinds(problem(spread_pods(1), [crowded, ZONES[1]]), "b1") == []
+    assert fault_kinds(problem(spread_pods(1, skew=3), [crowded, ZONES[1]]), "a1") == ["spread"]
+    assert fault_kinds(problem(spread_pods(1, skew=4), [crowded, ZONES[1]]), "a1") == []
     elsewhere = existing("a1", "a", existing_pods=(running(3, namespace="other", labels={"app": "web"}),))
-    assert fault_kinds(problem(dealt(1), [elsewhere, ZONES[1]]), "a1") == []
+    assert fault_kinds(problem(spread_pods(1), [elsewhere, ZONES[1]]), "a1") == []
 
 
 def test_a_spread_that_matches_other_pods_counts_them_and_not_the_pod_itself():
@@ -72,23 +70,22 @@ def test_a_spread_that_matches_other_pods_counts_them_and_not_the_pod_itself():
     assert fault_kinds(problem([watcher, *others], ZONES), "a1 b1 c1") == []
     assert fault_kinds(problem([watcher, *others], ZONES), "a1 a1 b1") == []  # one beside it, none in c
     assert fault_kinds(problem([watcher, *others], ZONES), "a1 a1 a1") == ["spread"]
-    assert (
-        fault_kinds(problem([watcher, *others], ZONES), "b1 a1 a1") == []
-    )  # full elsewhere is not its matter
+    # The other zone exceeds the skew, and its own does not.
+    assert fault_kinds(problem([watcher, *others], ZONES), "b1 a1 a1") == []
 
 
 def test_a_pod_without_the_rule_counts_and_is_not_limited():
-    assert fault_kinds(problem([*dealt(1), web(8), web(9)], ZONES), "a1 a1 a1") == ["spread"]
-    assert fault_kinds(problem([*dealt(1), web(8), web(9)], ZONES), "a1 b1 b1") == []
+    assert fault_kinds(problem([*spread_pods(1), web(8), web(9)], ZONES), "a1 a1 a1") == ["spread"]
+    assert fault_kinds(problem([*spread_pods(1), web(8), web(9)], ZONES), "a1 b1 b1") == []
 
 
 def test_a_soft_spread_is_not_checked():
-    assert fault_kinds(problem(dealt(3, hard=False), ZONES), "a1 a1 a1") == []
+    assert fault_kinds(problem(spread_pods(3, hard=False), ZONES), "a1 a1 a1") == []
 
 
 def test_a_node_without_the_topology_label_takes_no_spread_pod():
     bare = existing("x1", zone=None)
-    assert fault_kinds(problem(dealt(1), [bare]), "x1") == ["spread"]
+    assert fault_kinds(problem(spread_pods(1), [bare]), "x1") == ["spread"]
     assert fault_kinds(problem([web(0)], [bare]), "x1") == []
 
 
@@ -102,7 +99,7 @@ def test_a_node_that_lacks_another_topology_label_of_the_pod_does_not_count():
 
 @pytest.mark.parametrize(("domains", "found"), [(2, []), (3, []), (4, ["spread"])])
 def test_with_fewer_domains_than_min_domains_the_lowest_count_is_zero(domains, found):
-    stated = problem(dealt(6, min_domains=domains), ZONES)
+    stated = problem(spread_pods(6, min_domains=domains), ZONES)
     assert fault_kinds(stated, "a1 a1 b1 b1 c1 c1") == found
 
 
@@ -123,12 +120,12 @@ def test_an_option_that_the_pod_may_not_use_brings_no_empty_host():
 
 
 def test_node_affinity_narrows_the_domains_and_the_counts_unless_told_otherwise():
-    def picky(honor):
+    def selective(honor):
         rule = spread(ZONE, {"app": "web"}, honor_affinity=honor)
         return [web(n, spread=(rule,), node_terms=(having(ZONE, "a", "b"),)) for n in range(4)]
 
-    assert fault_kinds(problem(picky(True), ZONES), "a1 a1 b1 b1") == []
-    assert fault_kinds(problem(picky(False), ZONES), "a1 a1 b1 b1") == ["spread"]
+    assert fault_kinds(problem(selective(True), ZONES), "a1 a1 b1 b1") == []
+    assert fault_kinds(problem(selective(False), ZONES), "a1 a1 b1 b1") == ["spread"]
     on_old = existing("a2", "a", labels={"old": "yes"}, existing_pods=(running(5, labels={"app": "web"}),))
     fussy = web(
         0, spread=(spread(ZONE, {"app": "web"}),), node_terms=(having("old", operator="DoesNotExist"),)
@@ -180,12 +177,12 @@ def test_any_label_can_be_a_domain():
 # --- anti-affinity ----------------------------------------------------------------------------------------
 
 
-def loner(number, key=HOST, **rest):
+def exclusive(number, key=HOST, **rest):
     return web(number, anti_affinity=(term(key, app="web"),), **rest)
 
 
 def test_pods_with_host_anti_affinity_are_on_different_hosts():
-    stated = problem([loner(0), loner(1)], ZONES, [option("m")])
+    stated = problem([exclusive(0), exclusive(1)], ZONES, [option("m")])
     assert fault_kinds(stated, "a1 a1") == ["anti-affinity"]
     assert fault_kinds(stated, "m:1 m:1") == ["anti-affinity"]
     assert fault_kinds(stated, "a1 b1") == []
@@ -194,7 +191,7 @@ def test_pods_with_host_anti_affinity_are_on_different_hosts():
 
 def test_zone_anti_affinity_keeps_pods_in_different_zones():
     two_in_a = [existing("a1", "a"), existing("a2", "a"), existing("b1", "b")]
-    stated = problem([loner(0, ZONE), loner(1, ZONE)], two_in_a)
+    stated = problem([exclusive(0, ZONE), exclusive(1, ZONE)], two_in_a)
     assert fault_kinds(stated, "a1 a2") == ["anti-affinity"]
     assert fault_kinds(stated, "a1 b1") == []
 
@@ -212,8 +209,8 @@ def test_a_pod_whose_anti_affinity_does_not_match_itself_may_be_there_twice():
 
 def test_anti_affinity_works_both_ways_with_existing_pods():
     avoided = existing("n1", existing_pods=(running(labels={"app": "web"}),))
-    assert fault_kinds(problem([loner(0)], [avoided, existing("n2")]), "n1") == ["anti-affinity"]
-    assert fault_kinds(problem([loner(0)], [avoided, existing("n2")]), "n2") == []
+    assert fault_kinds(problem([exclusive(0)], [avoided, existing("n2")]), "n1") == ["anti-affinity"]
+    assert fault_kinds(problem([exclusive(0)], [avoided, existing("n2")]), "n2") == []
     avoiding = existing("n1", "a", existing_pods=(running(anti_affinity=(term(ZONE, app="web"),)),))
     stated = problem([web(0), pending("other")], [avoiding, existing("n2", "a"), existing("n3", "b")])
     assert fault_kinds(stated, "n2 -") == ["anti-affinity"]  # in the same zone
@@ -227,77 +224,81 @@ def test_anti_affinity_between_existing_pods_is_no_fault():
 
 def test_anti_affinity_reaches_only_the_namespaces_it_names():
     other = web(1, namespace="other")
-    assert fault_kinds(problem([loner(0), other], ZONES), "a1 a1") == []
+    assert fault_kinds(problem([exclusive(0), other], ZONES), "a1 a1") == []
     wide = web(0, anti_affinity=(PodTerm(HOST, having("app", "web"), ("default", "other")),))
     assert fault_kinds(problem([wide, other], ZONES), "a1 a1") == ["anti-affinity"]
 
 
 def test_a_node_without_the_topology_label_breaks_no_anti_affinity():
     bare = existing("x1", zone=None)
-    assert fault_kinds(problem([loner(0, ZONE), loner(1, ZONE)], [bare]), "x1 x1") == []
+    assert fault_kinds(problem([exclusive(0, ZONE), exclusive(1, ZONE)], [bare]), "x1 x1") == []
 
 
 # --- affinity ---------------------------------------------------------------------------------------------
 
 
-def friend(number, key=ZONE, **rest):
+def affine_to_own_kind(number, key=ZONE, **rest):
     return web(number, affinity=(term(key, app="web"),), **rest)
 
 
-def follower(name="follower", key=ZONE, **labels):
+def affine_to(name="follower", key=ZONE, **labels):
     return pending(name, affinity=(term(key, **(labels or {"app": "web"})),))
 
 
 def test_a_pod_with_affinity_is_in_the_zone_of_a_matching_pod():
     two_in_a = [existing("a1", "a"), existing("a2", "a"), existing("b1", "b")]
-    stated = problem([follower(), web(1)], two_in_a)
+    stated = problem([affine_to(), web(1)], two_in_a)
     assert fault_kinds(stated, "a2 a1") == []
     assert fault_kinds(stated, "b1 a1") == ["affinity"]
-    assert fault_kinds(problem([follower(key=HOST), web(1)], two_in_a), "a2 a1") == ["affinity"]
+    assert fault_kinds(problem([affine_to(key=HOST), web(1)], two_in_a), "a2 a1") == ["affinity"]
 
 
 def test_affinity_that_no_pod_matches_is_a_fault():
-    assert fault_kinds(problem([follower()], ZONES), "a1") == ["affinity"]
-    assert fault_kinds(problem([follower()], ZONES), "-") == []
+    assert fault_kinds(problem([affine_to()], ZONES), "a1") == ["affinity"]
+    assert fault_kinds(problem([affine_to()], ZONES), "-") == []
 
 
 def test_existing_pods_meet_affinity_in_their_namespace_only():
     home = existing("a1", "a", existing_pods=(running(labels={"app": "web"}),))
-    assert fault_kinds(problem([follower()], [home, ZONES[1]]), "a1") == []
-    assert fault_kinds(problem([follower()], [home, ZONES[1]]), "b1") == ["affinity"]
+    assert fault_kinds(problem([affine_to()], [home, ZONES[1]]), "a1") == []
+    assert fault_kinds(problem([affine_to()], [home, ZONES[1]]), "b1") == ["affinity"]
     foreign = existing("a1", "a", existing_pods=(running(namespace="other", labels={"app": "web"}),))
-    assert fault_kinds(problem([follower()], [foreign]), "a1") == ["affinity"]
+    assert fault_kinds(problem([affine_to()], [foreign]), "a1") == ["affinity"]
 
 
 def test_the_first_of_its_kind_needs_no_other_and_the_rest_join_it():
-    assert fault_kinds(problem([friend(0)], ZONES), "b1") == []
-    trio = problem([friend(0), friend(1), friend(2)], ZONES)
+    assert fault_kinds(problem([affine_to_own_kind(0)], ZONES), "b1") == []
+    trio = problem([affine_to_own_kind(0), affine_to_own_kind(1), affine_to_own_kind(2)], ZONES)
     assert fault_kinds(trio, "b1 b1 b1") == []
     assert fault_kinds(trio, "b1 b1 c1") == ["affinity"]
 
 
 def test_two_groups_of_one_kind_in_two_zones_could_not_both_be_first():
-    four = problem([friend(n) for n in range(4)], ZONES)
-    assert fault_kinds(four, "a1 a1 b1 b1") == [
-        "affinity"
-    ]  # each has company, but the third came to an empty zone
+    four = problem([affine_to_own_kind(n) for n in range(4)], ZONES)
+    # Each has a matching pod in its zone, but the third was bound to an empty zone.
+    assert fault_kinds(four, "a1 a1 b1 b1") == ["affinity"]
 
 
 def test_no_pod_is_the_first_of_its_kind_where_an_existing_pod_matches():
     home = existing("a1", "a", existing_pods=(running(labels={"app": "web"}),))
-    assert fault_kinds(problem([friend(0)], [home, ZONES[1]]), "b1") == ["affinity"]
-    assert fault_kinds(problem([friend(0)], [home, ZONES[1]]), "a1") == []
+    assert fault_kinds(problem([affine_to_own_kind(0)], [home, ZONES[1]]), "b1") == ["affinity"]
+    assert fault_kinds(problem([affine_to_own_kind(0)], [home, ZONES[1]]), "a1") == []
 
 
 def test_two_groups_of_one_kind_are_fine_where_each_has_a_pod_to_join():
     homes = [existing(f"{z}1", z, existing_pods=(running(labels={"app": "web"}),)) for z in "ab"]
-    assert fault_kinds(problem([friend(n) for n in range(4)], homes), "a1 a1 b1 b1") == []
-    assert fault_kinds(problem([friend(0), friend(1), web(2), web(3)], ZONES), "a1 b1 a1 b1") == []
+    assert fault_kinds(problem([affine_to_own_kind(n) for n in range(4)], homes), "a1 a1 b1 b1") == []
+    assert (
+        fault_kinds(
+            problem([affine_to_own_kind(0), affine_to_own_kind(1), web(2), web(3)], ZONES), "a1 b1 a1 b1"
+        )
+        == []
+    )
 
 
 def test_the_first_of_its_kind_may_be_bound_before_pods_without_affinity():
     # Bound first, it was alone in the cluster; that others came elsewhere later does not make it wrong.
-    assert fault_kinds(problem([friend(0), web(1)], ZONES), "a1 b1") == []
+    assert fault_kinds(problem([affine_to_own_kind(0), web(1)], ZONES), "a1 b1") == []
 
 
 def test_two_pods_that_only_match_each_other_are_never_bound():
@@ -309,8 +310,8 @@ def test_two_pods_that_only_match_each_other_are_never_bound():
 def test_a_chain_of_affinities_is_bound_one_by_one():
     second = pending("second", labels={"app": "mid"}, affinity=(term(ZONE, app="web"),))
     third = pending("third", affinity=(term(ZONE, app="mid"),))
-    assert fault_kinds(problem([third, second, friend(0)], ZONES), "a1 a1 a1") == []
-    assert fault_kinds(problem([third, second, friend(0)], ZONES), "b1 a1 a1") == ["affinity"]
+    assert fault_kinds(problem([third, second, affine_to_own_kind(0)], ZONES), "a1 a1 a1") == []
+    assert fault_kinds(problem([third, second, affine_to_own_kind(0)], ZONES), "b1 a1 a1") == ["affinity"]
 
 
 def test_a_pod_must_match_every_affinity_term_at_once():
@@ -323,10 +324,10 @@ def test_a_pod_must_match_every_affinity_term_at_once():
 
 def test_affinity_needs_a_node_with_the_topology_label():
     bare = existing("x1", zone=None)
-    assert fault_kinds(problem([friend(0), web(1)], [bare]), "x1 x1") == ["affinity"]
+    assert fault_kinds(problem([affine_to_own_kind(0), web(1)], [bare]), "x1 x1") == ["affinity"]
 
 
 def test_affinity_on_opened_nodes_is_by_their_own_host():
-    stated = problem([friend(0, HOST), friend(1, HOST)], [], [option("m")])
+    stated = problem([affine_to_own_kind(0, HOST), affine_to_own_kind(1, HOST)], [], [option("m")])
     assert fault_kinds(stated, "m:1 m:1") == []
     assert fault_kinds(stated, "m:1 m:2") == ["affinity"]

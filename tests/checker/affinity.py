@@ -106,9 +106,7 @@ class _BoundPods:
         self._matches: dict[AffinityTerms, list[Counter[str]]] = {
             terms: [Counter() for _ in terms] for terms in wanted
         }
-        self._satisfied: dict[
-            LabelledPods, list[AffinityTerms]
-        ] = {}  # the terms that pods with these labels satisfy
+        self._satisfied: dict[LabelledPods, list[AffinityTerms]] = {}  # by pods with the same labels
 
     def add(self, same_labels: LabelledPods, number: int, count: int) -> None:
         satisfied = self._satisfied.get(same_labels)

@@ -23,12 +23,12 @@ RACK = "example.com/rack"
 ZONES = [option("m", "a", price=1.0), option("m", "b", price=1.0), option("m", "c", price=1.0)]
 
 
-def apart(key=HOST, app="x", **rest):
+def with_anti_affinity(key=HOST, app="x", **rest):
     """Pods labelled app=x with an anti-affinity to app=`app`."""
     return {"labels": {"app": "x"}, "anti_affinity": (term(key, app=app),), **rest}
 
 
-def near(key=ZONE, app="x", **rest):
+def with_affinity(key=ZONE, app="x", **rest):
     return {"affinity": (term(key, app=app),), **rest}
 
 
@@ -36,31 +36,35 @@ def near(key=ZONE, app="x", **rest):
 
 
 def test_pods_with_affinity_to_their_own_kind_share_a_zone():
-    stated = problem(replicas(25, cpu=1000, labels={"app": "x"}, **near()), [], ZONES)
+    stated = problem(replicas(25, cpu=1000, labels={"app": "x"}, **with_affinity()), [], ZONES)
     assert len(set(zones_of(stated))) == 1
     assert unplaced_ids(stated) == set()
 
 
 def test_pods_with_affinity_to_their_own_kind_join_existing_ones():
     there = existing("n1", "b", existing_pods=(running(labels={"app": "x"}),), free={"cpu": 0, "pods": 0})
-    stated = problem(replicas(3, labels={"app": "x"}, **near()), [there, existing("n2", "a")], ZONES)
+    stated = problem(replicas(3, labels={"app": "x"}, **with_affinity()), [there, existing("n2", "a")], ZONES)
     assert zones_of(stated) == ["b", "b", "b"]
 
 
 def test_a_matching_existing_pod_elsewhere_keeps_a_pod_from_being_the_first_of_its_kind():
     there = existing("n1", "b", existing_pods=(running(labels={"app": "x"}),), free={"cpu": 0, "pods": 0})
-    assert where(problem([pending(labels={"app": "x"}, **near())], [there, existing("n2", "a")])) == ["-"]
+    assert where(
+        problem([pending(labels={"app": "x"}, **with_affinity())], [there, existing("n2", "a")])
+    ) == ["-"]
 
 
 def test_pods_with_affinity_to_their_own_kind_go_to_a_zone_with_room_for_all():
     scarce = [option("m", "a", price=0.1, stock="few"), option("m", "b", price=1.0)]
-    stated = problem(replicas(4, cpu=9000, labels={"app": "x"}, **near()), [], scarce, stocks={"few": 1})
+    stated = problem(
+        replicas(4, cpu=9000, labels={"app": "x"}, **with_affinity()), [], scarce, stocks={"few": 1}
+    )
     assert zones_of(stated) == ["b"] * 4
 
 
 def test_a_pod_with_affinity_follows_another_pending_pod():
     follower, leader = (
-        pending("follower", **near(app="y")),
+        pending("follower", **with_affinity(app="y")),
         pending("leader", labels={"app": "y"}, volume_zones=("b",)),
     )
     assert zones_of(problem([follower, leader], [], ZONES)) == ["b", "b"]
@@ -68,52 +72,53 @@ def test_a_pod_with_affinity_follows_another_pending_pod():
 
 def test_a_chain_of_affinities_ends_up_in_one_zone():
     chain = [
-        pending("third", labels={"app": "z"}, **near(app="y")),
-        pending("second", labels={"app": "y"}, **near(app="x")),
+        pending("third", labels={"app": "z"}, **with_affinity(app="y")),
+        pending("second", labels={"app": "y"}, **with_affinity(app="x")),
         pending("first", labels={"app": "x"}, volume_zones=("c",)),
     ]
     assert zones_of(problem(chain, [], ZONES)) == ["c", "c", "c"]
 
 
 def test_a_pod_whose_affinity_matches_no_pod_stays_unplaced():
-    stated = problem([pending("follower", **near(app="y")), pending("other", labels={"app": "x"})], [], ZONES)
+    stated = problem(
+        [pending("follower", **with_affinity(app="y")), pending("other", labels={"app": "x"})], [], ZONES
+    )
     assert unplaced_ids(stated) == {"follower"}
 
 
 def test_a_pod_with_affinity_to_an_existing_pod_goes_to_its_zone():
     there = existing("n1", "c", existing_pods=(running(labels={"app": "y"}),), free={"cpu": 0, "pods": 0})
-    assert where(problem([pending(**near(app="y"))], [there], ZONES)) == ["m@c:0"]
+    assert where(problem([pending(**with_affinity(app="y"))], [there], ZONES)) == ["m@c:0"]
 
 
 def test_affinity_does_not_match_pods_of_another_namespace():
     there = existing("n1", "c", existing_pods=(running(namespace="other", labels={"app": "y"}),))
-    assert where(problem([pending(**near(app="y"))], [there], ZONES)) == ["-"]
+    assert where(problem([pending(**with_affinity(app="y"))], [there], ZONES)) == ["-"]
     looked = {"affinity": (term(ZONE, ("other",), app="y"),)}
     assert zones_of(problem([pending(**looked)], [there], ZONES)) == ["c"]
 
 
 def test_host_affinity_means_the_same_node():
     there = [existing("n1"), existing("n2", existing_pods=(running(labels={"app": "y"}),))]
-    assert where(problem([pending(**near(HOST, "y"))], there, ZONES)) == ["n2"]
+    assert where(problem([pending(**with_affinity(HOST, "y"))], there, ZONES)) == ["n2"]
     full = [existing("n1"), existing("n2", existing_pods=there[1].existing_pods, free={"cpu": 0, "pods": 0})]
-    assert where(problem([pending(**near(HOST, "y"))], full, ZONES)) == ["-"]
+    assert where(problem([pending(**with_affinity(HOST, "y"))], full, ZONES)) == ["-"]
 
 
 def test_host_affinity_may_be_met_by_another_pending_pod():
-    pods = [pending("follower", **near(HOST, "y")), pending("leader", cpu=5000, labels={"app": "y"})]
+    pods = [pending("follower", **with_affinity(HOST, "y")), pending("leader", cpu=5000, labels={"app": "y"})]
     stated = problem(pods, [existing("n1", free={"cpu": 1000, "pods": 9})], [option("m")])
     assert where(stated) == ["m@a:0", "m@a:0"]
 
 
 def test_pods_with_host_affinity_to_their_own_kind_share_one_node():
-    kin = {"labels": {"app": "x"}, **near(HOST)}
+    kin = {"labels": {"app": "x"}, **with_affinity(HOST)}
     assert set(where(problem(replicas(4, cpu=1000, **kin), [], ZONES))) == {
         where(problem(replicas(4, **kin), [], ZONES))[0]
     }
     workload = problem(replicas(12, cpu=1000, **kin), [], ZONES)
-    assert (
-        len(unplaced_ids(workload)) == 2
-    )  # ten fit on the node; for a second node they would not be the first
+    # Ten fit on the node. On a second node they would not be the first of their kind.
+    assert len(unplaced_ids(workload)) == 2
 
 
 def test_pods_with_host_affinity_to_their_own_kind_join_an_existing_pod():
@@ -121,7 +126,7 @@ def test_pods_with_host_affinity_to_their_own_kind_join_an_existing_pod():
         existing("n1"),
         existing("n2", existing_pods=(running(labels={"app": "x"}),), free={"cpu": 150, "pods": 9}),
     ]
-    stated = problem(replicas(2, labels={"app": "x"}, **near(HOST)), there, ZONES)
+    stated = problem(replicas(2, labels={"app": "x"}, **with_affinity(HOST)), there, ZONES)
     assert sorted(where(stated)) == ["-", "n2"]
 
 
@@ -137,8 +142,8 @@ def test_every_affinity_term_must_be_met():
 
 def test_a_node_without_the_topology_label_meets_no_affinity():
     there = existing("n1", "a", existing_pods=(running(labels={"app": "x"}),))
-    assert where(problem([pending(**near(RACK))], [there])) == ["-"]
-    assert where(problem([pending(labels={"app": "x"}, **near(RACK))], [existing("n2")])) == ["-"]
+    assert where(problem([pending(**with_affinity(RACK))], [there])) == ["-"]
+    assert where(problem([pending(labels={"app": "x"}, **with_affinity(RACK))], [existing("n2")])) == ["-"]
 
 
 def test_affinity_works_on_any_topology_label():
@@ -152,34 +157,50 @@ def test_affinity_works_on_any_topology_label():
             free={"cpu": 0, "pods": 0},
         ),
     ]
-    assert where(problem([pending(**near(RACK))], there)) == ["n2"]
+    assert where(problem([pending(**with_affinity(RACK))], there)) == ["n2"]
 
 
 # --- anti-affinity ----------------------------------------------------------------------------------------
 
 
 def test_pods_with_host_anti_affinity_get_a_node_each():
-    assert len(set(where(problem(replicas(5, **apart()), [existing(), existing("n2")], [option("m")])))) == 5
-    assert sorted(where(problem(replicas(3, **apart()), [existing(), existing("n2")]))) == ["-", "n1", "n2"]
+    assert (
+        len(
+            set(
+                where(
+                    problem(replicas(5, **with_anti_affinity()), [existing(), existing("n2")], [option("m")])
+                )
+            )
+        )
+        == 5
+    )
+    assert sorted(where(problem(replicas(3, **with_anti_affinity()), [existing(), existing("n2")]))) == [
+        "-",
+        "n1",
+        "n2",
+    ]
 
 
 def test_pods_with_zone_anti_affinity_get_a_zone_each():
-    stated = problem(replicas(4, **apart(ZONE)), [existing("n1", "a")], ZONES)
+    stated = problem(replicas(4, **with_anti_affinity(ZONE)), [existing("n1", "a")], ZONES)
     assert zones_of(stated) == ["-", "a", "b", "c"]
 
 
 def test_zone_anti_affinity_skips_a_zone_without_room():
     scarce = [option("m", "a", stock="none"), *ZONES[1:]]
-    assert zones_of(problem(replicas(2, **apart(ZONE)), [], scarce, stocks={"none": 0})) == ["b", "c"]
-    hosts = problem(replicas(4, **apart()), [], scarce, stocks={"none": 0})
+    assert zones_of(problem(replicas(2, **with_anti_affinity(ZONE)), [], scarce, stocks={"none": 0})) == [
+        "b",
+        "c",
+    ]
+    hosts = problem(replicas(4, **with_anti_affinity()), [], scarce, stocks={"none": 0})
     assert unplaced_ids(hosts) == set()
 
 
 def test_anti_affinity_to_an_existing_pod_keeps_pods_off_its_node():
     there = [existing("n1", existing_pods=(running(labels={"app": "x"}),)), existing("n2")]
-    assert where(problem(replicas(1, **apart()), there)) == ["n2"]
-    assert where(problem(replicas(1, **apart(ZONE)), there)) == ["-"]
-    assert where(problem(replicas(1, **apart(ZONE)), there, ZONES)) in (["m@b:0"], ["m@c:0"])
+    assert where(problem(replicas(1, **with_anti_affinity()), there)) == ["n2"]
+    assert where(problem(replicas(1, **with_anti_affinity(ZONE)), there)) == ["-"]
+    assert where(problem(replicas(1, **with_anti_affinity(ZONE)), there, ZONES)) in (["m@b:0"], ["m@c:0"])
 
 
 def test_the_anti_affinity_of_an_existing_pod_keeps_pods_off_its_node():
@@ -221,9 +242,9 @@ def test_pods_with_anti_affinity_to_others_only_share_a_node():
 
 
 def test_a_node_without_the_topology_label_breaks_no_anti_affinity():
-    assert where(problem(replicas(3, **apart(RACK)), [existing()])) == ["n1"] * 3
+    assert where(problem(replicas(3, **with_anti_affinity(RACK)), [existing()])) == ["n1"] * 3
 
 
 def test_anti_affinity_works_on_any_topology_label():
     racks = [existing(f"n{n}", labels={RACK: f"r{n // 2}"}) for n in range(4)]
-    assert len(unplaced_ids(problem(replicas(3, **apart(RACK)), racks))) == 1
+    assert len(unplaced_ids(problem(replicas(3, **with_anti_affinity(RACK)), racks))) == 1

@@ -34,7 +34,7 @@ def block(zone="a", source="cr-1", price=0.0, name="p5", **rest):
     return gpus(name, 8, price, zone, labels={SOURCE: source}, stock=source, efa=32, **rest)
 
 
-def room(name, zone="a", source="cr-1", free=8, **rest):
+def node(name, zone="a", source="cr-1", free=8, **rest):
     held = {"cpu": 96_000, "nvidia.com/gpu": free, "vpc.amazonaws.com/efa": 32, "pods": 50}
     return existing(name, zone, labels={SOURCE: source}, free=held, **rest)
 
@@ -101,12 +101,12 @@ def test_a_gang_is_not_split_over_sources():
     halves = [block(source="cr-1"), block(source="cr-2")]
     assert len(unplaced_ids(problem(gang(4), [], halves, stocks={"cr-1": 2, "cr-2": 3}))) == 4
     assert unplaced_ids(problem(gang(4), [], halves, stocks={"cr-1": 2, "cr-2": 4})) == set()
-    existing_nodes = [room("n1"), room("n2"), room("n3", source="cr-2")]
+    existing_nodes = [node("n1"), node("n2"), node("n3", source="cr-2")]
     assert len(unplaced_ids(problem(gang(3), existing_nodes))) == 3
 
 
 def test_a_gang_uses_existing_nodes_and_opens_the_rest():
-    existing_nodes = [room("n1"), room("n2", "b", "cr-2"), room("n3")]
+    existing_nodes = [node("n1"), node("n2", "b", "cr-2"), node("n3")]
     stated = problem(gang(4), existing_nodes, [block(), block("b", "cr-2")], stocks={"cr-1": 2, "cr-2": 3})
     assert sorted(where(stated)) == ["n1", "n3", "p5@a:0", "p5@a:1"]
 
@@ -154,7 +154,7 @@ def test_a_leader_and_its_workers_are_one_gang():
     stated = problem([leader, *workers], [], [block()], stocks={"cr-1": 3})
     assert unplaced_ids(stated) == set()
     assert len(unplaced_ids(problem([leader, *workers], [], [block()], stocks={"cr-1": 2}))) == 4
-    existing_nodes = [room("n1"), room("n2"), room("n3")]
+    existing_nodes = [node("n1"), node("n2"), node("n3")]
     assert unplaced_ids(problem([leader, *workers], existing_nodes)) == set()
 
 
@@ -207,7 +207,7 @@ def test_pods_with_anti_affinity_to_a_gang_keep_off_its_nodes_and_zones():
 
 
 def test_a_gang_with_anti_affinity_keeps_off_the_nodes_of_others():
-    existing_nodes = [room("n1", existing_pods=(running(labels={"job": "x"}),)), room("n2")]
+    existing_nodes = [node("n1", existing_pods=(running(labels={"job": "x"}),)), node("n2")]
     for key, placed in ((HOST, True), (ZONE, False)):
         stated = problem(gang(2, each=1, anti_affinity=(term(key, job="x"),)), existing_nodes)
         assert (unplaced_ids(stated) == set()) is placed

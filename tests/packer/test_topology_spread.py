@@ -30,7 +30,7 @@ RACK = "example.com/rack"
 ZONES = [option("m", zone, price=price) for zone, price in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
 
 
-def dealt(count, key=ZONE, labels=None, over=None, **rest):
+def spread_pods(count, key=ZONE, labels=None, over=None, **rest):
     """Pods labelled app=x with a spread over app=x."""
     rules = (spread(key, {"app": "x"}, **rest),)
     return replicas(count, labels={"app": "x", **(labels or {})}, spread=rules, **(over or {}))
@@ -41,113 +41,122 @@ def there(zone, count, labels=None, **rest):
     return existing(f"{zone}1", zone, existing_pods=workload, **rest)
 
 
-def heights(stated):
+def pods_per_zone(stated):
     """How many pods each zone got."""
     return dict(Counter(zones_of(stated)))
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 8])
 def test_pods_are_spread_over_zones_although_one_is_cheaper(count):
-    got = heights(problem(dealt(count), [], ZONES))
+    got = pods_per_zone(problem(spread_pods(count), [], ZONES))
     assert sum(got.values()) == count
     assert "-" not in got
     assert max(got.values()) - (min(got.values()) if len(got) == 3 else 0) <= 1
 
 
 def test_pods_go_to_the_zone_with_fewer_existing_pods():
-    stated = problem(dealt(4), [there("a", 5), there("b", 3), there("c", 3)])
-    assert heights(stated) == {"b": 2, "c": 2}
+    stated = problem(spread_pods(4), [there("a", 5), there("b", 3), there("c", 3)])
+    assert pods_per_zone(stated) == {"b": 2, "c": 2}
 
 
 def test_an_uneven_cluster_is_filled_up_to_the_skew_and_no_further():
-    stated = problem(dealt(3), [there("a", 9), there("b", 0, free={"cpu": 200, "pods": 9})])
-    assert heights(stated) == {"b": 2, "-": 1}
+    stated = problem(spread_pods(3), [there("a", 9), there("b", 0, free={"cpu": 200, "pods": 9})])
+    assert pods_per_zone(stated) == {"b": 2, "-": 1}
 
 
 def test_a_larger_skew_is_used_where_a_zone_is_full():
     existing_nodes = [there("a", 0), there("b", 0, free={"cpu": 100, "pods": 9})]
-    assert heights(problem(dealt(5, skew=2), existing_nodes)) == {"a": 3, "b": 1, "-": 1}
-    assert heights(problem(dealt(5), existing_nodes)) == {"a": 2, "b": 1, "-": 2}
+    assert pods_per_zone(problem(spread_pods(5, skew=2), existing_nodes)) == {"a": 3, "b": 1, "-": 1}
+    assert pods_per_zone(problem(spread_pods(5), existing_nodes)) == {"a": 2, "b": 1, "-": 2}
 
 
 def test_an_empty_zone_that_could_be_opened_limits_the_others():
     scarce = [ZONES[0], option("m", "b", stock="none")]
-    assert heights(problem(dealt(4), [], scarce, stocks={"none": 0})) == {"a": 1, "-": 3}
+    assert pods_per_zone(problem(spread_pods(4), [], scarce, stocks={"none": 0})) == {"a": 1, "-": 3}
 
 
 def test_pods_without_the_rule_count_by_their_labels():
     loud = replicas(4, "loud", cpu=9000, labels={"app": "x"}, selector={ZONE: "a"})
-    stated = problem([*loud, *dealt(4)], [], ZONES)
+    stated = problem([*loud, *spread_pods(4)], [], ZONES)
     assert unplaced_ids(stated) == set()
 
 
 def test_a_zone_that_a_pods_selector_leaves_out_does_not_count():
     only = {"node_terms": (having(ZONE, "a", "b"),)}
-    assert heights(problem(dealt(4, over=only), [], ZONES)) == {"a": 2, "b": 2}
+    assert pods_per_zone(problem(spread_pods(4, over=only), [], ZONES)) == {"a": 2, "b": 2}
 
 
 def test_a_zone_left_out_by_the_selector_counts_where_the_rule_says_so():
     narrow = {"selector": {ZONE: "a"}}
-    assert heights(problem(dealt(3, over=narrow, honor_affinity=False), [], ZONES)) == {"a": 1, "-": 2}
-    assert heights(problem(dealt(3, over=narrow), [], ZONES)) == {"a": 3}
+    assert pods_per_zone(problem(spread_pods(3, over=narrow, honor_affinity=False), [], ZONES)) == {
+        "a": 1,
+        "-": 2,
+    }
+    assert pods_per_zone(problem(spread_pods(3, over=narrow), [], ZONES)) == {"a": 3}
 
 
 def test_a_tainted_zone_counts_unless_the_rule_honours_taints():
     tainted = [ZONES[0], option("m", "b", taints=(Taint("gpu"),))]
-    assert heights(problem(dealt(3), [], tainted)) == {"a": 1, "-": 2}
-    assert heights(problem(dealt(3, honor_taints=True), [], tainted)) == {"a": 3}
+    assert pods_per_zone(problem(spread_pods(3), [], tainted)) == {"a": 1, "-": 2}
+    assert pods_per_zone(problem(spread_pods(3, honor_taints=True), [], tainted)) == {"a": 3}
     tolerant = {"tolerations": (Toleration("gpu", "Exists"),)}
-    assert heights(problem(dealt(4, over=tolerant), [], tainted)) == {"a": 2, "b": 2}
+    assert pods_per_zone(problem(spread_pods(4, over=tolerant), [], tainted)) == {"a": 2, "b": 2}
 
 
 def test_with_fewer_domains_than_min_domains_each_holds_only_the_skew():
-    assert heights(problem(dealt(4, min_domains=3), [], ZONES[:2])) == {"a": 1, "b": 1, "-": 2}
-    assert heights(problem(dealt(4, min_domains=2), [], ZONES[:2])) == {"a": 2, "b": 2}
+    assert pods_per_zone(problem(spread_pods(4, min_domains=3), [], ZONES[:2])) == {"a": 1, "b": 1, "-": 2}
+    assert pods_per_zone(problem(spread_pods(4, min_domains=2), [], ZONES[:2])) == {"a": 2, "b": 2}
 
 
 def test_match_label_keys_count_only_the_same_revision():
     rule = Spread(ZONE, spread(ZONE, {"app": "x"}).selector, 1, match_label_keys=("rev",))
     new = replicas(2, labels={"app": "x", "rev": "2"}, spread=(rule,))
     old = [there("a", 0), there("b", 5, {"app": "x", "rev": "1"})]
-    assert heights(problem(new, old)) == {"a": 1, "b": 1}
+    assert pods_per_zone(problem(new, old)) == {"a": 1, "b": 1}
     plain = replicas(2, labels={"app": "x", "rev": "2"}, spread=(spread(ZONE, {"app": "x"}),))
-    assert heights(problem(plain, old)) == {"a": 2}
+    assert pods_per_zone(problem(plain, old)) == {"a": 2}
 
 
 def test_a_soft_spread_keeps_no_pod_unplaced():
-    assert unplaced_ids(problem(dealt(5, hard=False), [there("a", 0)], [])) == set()
+    assert unplaced_ids(problem(spread_pods(5, hard=False), [there("a", 0)], [])) == set()
 
 
 def test_hosts_hold_no_more_than_the_skew_where_another_could_be_opened():
-    solution = sound(problem(dealt(6, HOST, skew=2), [], [option("m")]))
+    solution = sound(problem(spread_pods(6, HOST, skew=2), [], [option("m")]))
     assert sorted(len(node.pods) for node in solution.opened) == [2, 2, 2]
 
 
 def test_full_hosts_do_not_keep_pods_from_new_ones():
     existing_nodes = [existing("n1", existing_pods=(running(3, labels={"app": "x"}),)), existing("n2")]
-    assert sorted(where(problem(dealt(3, HOST), existing_nodes, [option("m")]))) == ["m@a:0", "m@a:1", "n2"]
+    assert sorted(where(problem(spread_pods(3, HOST), existing_nodes, [option("m")]))) == [
+        "m@a:0",
+        "m@a:1",
+        "n2",
+    ]
 
 
 def test_hosts_are_filled_evenly_where_no_more_can_be_opened():
     existing_nodes = [existing(f"n{n}", labels={HOST: f"n{n}"}) for n in range(3)]
-    assert sorted(Counter(where(problem(dealt(7, HOST), existing_nodes))).values()) == [2, 2, 3]
+    assert sorted(Counter(where(problem(spread_pods(7, HOST), existing_nodes))).values()) == [2, 2, 3]
 
 
 def test_spread_over_any_label():
     racks = [existing(f"n{n}", labels={RACK: f"r{n % 2}"}) for n in range(4)]
-    got = Counter(int(word[1]) % 2 for word in where(problem(dealt(6, RACK), racks)))
+    got = Counter(int(word[1]) % 2 for word in where(problem(spread_pods(6, RACK), racks)))
     assert got == {0: 3, 1: 3}
 
 
 def test_a_node_without_the_topology_label_takes_no_spread_pods():
-    assert where(problem(dealt(1, RACK), [existing("n1"), existing("n2", labels={RACK: "r"})])) == ["n2"]
-    assert where(problem(dealt(1, RACK), [existing("n1")])) == ["-"]
+    assert where(problem(spread_pods(1, RACK), [existing("n1"), existing("n2", labels={RACK: "r"})])) == [
+        "n2"
+    ]
+    assert where(problem(spread_pods(1, RACK), [existing("n1")])) == ["-"]
 
 
 def test_zones_and_hosts_at_once():
     both = (spread(ZONE, {"app": "x"}), spread(HOST, {"app": "x"}))
     stated = problem(replicas(6, labels={"app": "x"}, spread=both), [], ZONES)
-    assert heights(stated) == {"a": 2, "b": 2, "c": 2}
+    assert pods_per_zone(stated) == {"a": 2, "b": 2, "c": 2}
     assert len(set(where(stated))) == 6
 
 

@@ -35,9 +35,7 @@ class Bin:
         self.blocked = 0  # bits of the pods that it keeps out, see `pod_counters.Thresholds`
         self.ports: set[tuple[str, int, str]] | None = None
         self.node_index = -1  # in Problem.nodes; -1: a new node
-        self.group: (
-            int | str
-        ) = -1  # of an existing node: a pod that may use one of a group may use all of them
+        self.group: int | str = -1  # of an existing node: nodes of one group take the same pods
         self.option_group: OptionGroup | None = None
         self.ladder: SizeLadder | None = None
         self.rung = 0

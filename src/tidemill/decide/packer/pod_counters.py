@@ -43,9 +43,7 @@ class CompiledRules:
     shape: PodShape
     namespace: str
     host_counted_by: tuple[int, ...] = ()  # counters that count this pod
-    host_limits: tuple[
-        tuple[int, int, int], ...
-    ] = ()  # counter, most pods on its host, whether it counts itself
+    host_limits: tuple[tuple[int, int, int], ...] = ()  # counter, most on its host, whether it counts itself
     host_affinity: tuple[tuple[int, bool], ...] = ()  # counter that must not be 0, whether it matches itself
     counted_by: tuple[int, ...] = ()
     spreads: tuple[tuple[int, Spread, int], ...] = ()  # counter, rule, whether it counts itself

@@ -38,9 +38,7 @@ class DomainBalancer:
         self._domains = domains
         self.load: dict[Domain, float] = dict.fromkeys(domains, 0.0)
         self._counts: list[dict[str, int]] = [{} for _ in grouped.counters]  # by counter, by value of its key
-        self._strictest_skew: dict[
-            tuple[int, str], int
-        ] = {}  # by counter and value, of the pods placed there
+        self._strictest_skew: dict[tuple[int, str], int] = {}  # by counter and value, of the pods there
         self._blocked_values: set[tuple[int, str]] = set()  # counter and value: an anti-affinity is there
         self._blocked: set[int] = set()  # the counters among them
         self._constrained: set[int] = set()  # counters that the rule of a placed pod is about
