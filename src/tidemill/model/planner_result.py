@@ -33,7 +33,7 @@ class PlannerResult:
     learned_gpus: tuple[tuple[str, int], ...] = ()  # by plan: demand learned from use and queue at `at`
     fees_usd: int = 0
     on_demand_usd: float = 0.0
-    penalty_usd: float = 0.0  # not money: what the uncovered hours are said to be worth
+    penalty_usd: float = 0.0  # not money: the stated worth of the uncovered hours
     bound_usd: float = 0.0  # no cover can cost less
     usd_per_gpu_h: float | None = None  # of the demand it covers
     uncovered_gpu_h: float = 0.0

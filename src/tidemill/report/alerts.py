@@ -2,7 +2,7 @@
 
 A pure function of what one tick saw, decided and did. Nearly all are read off facts that outlive the engine (intents,
 reservations, the plan's warnings), so a restarted engine finds the same alerts under the same keys; only what was
-forced in this very tick is told once. Who was told already is the book's to know.
+forced in this very tick is reported once. `notify` keeps which alerts were sent already.
 """
 
 from __future__ import annotations
@@ -206,14 +206,14 @@ def _about_services(plan: Plan) -> Iterator[Alert]:
         if not isinstance(short, ServiceShort):
             continue
         ends = format_instant(short.deadline)
-        said = sentence(short)
+        text = sentence(short)
         yield Alert(
             f"service-short/{warning.about}/{ends}",
             AlertKind.SERVICE_SHORT,
             Severity.ERROR,
             warning.about,
             f"{warning.about} will be short of replicas",
-            f"{said[:1].upper()}{said[1:].rstrip('.')}.",
+            f"{text[:1].upper()}{text[1:].rstrip('.')}.",
             (("service", warning.about), ("must have moved by", ends)),
         )
 

@@ -210,9 +210,9 @@ R = TypeVar("R", PoolCost, TeamCost, WorkloadCost)
 
 
 def _rounded(row: R) -> R:
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         one.name: round(value, 3 if one.name.startswith("gpu_hours") else 2)
         for one in fields(row)
         if isinstance(value := getattr(row, one.name), float)
     }
-    return replace(row, **told)
+    return replace(row, **figures)

@@ -95,8 +95,8 @@ class PurchaseOutlook:
     left_out: tuple[tuple[str, int], ...]  # why offers were not considered, and how many
 
     def as_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = plain(self)
-        return told
+        document: dict[str, Any] = plain(self)
+        return document
 
 
 def outlook(
@@ -134,7 +134,7 @@ def _extension_search(cloud: Cloud, query: ExtensionQuery, now: datetime) -> Ext
         return ExtensionSearch(query, now, (), str(no))
 
 
-# --- told ---------------------------------------------------------------------------------------------
+# --- rows ---------------------------------------------------------------------------------------------
 
 
 def _told(

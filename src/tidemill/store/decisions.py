@@ -67,12 +67,12 @@ def _check_approver(policy: Approval, intent: PurchaseIntent, verdict: Verdict) 
         raise Refused(f"{who} proposed it{as_role}; somebody else must decide")
     if policy.approvers and who not in policy.approvers:
         raise Refused(f"{who} may not decide on purchases; the approvers are {', '.join(policy.approvers)}")
-    said_yes = {_person(policy, said.who): said.who for said in intent.verdicts if said.approved}
-    if verdict.approved and me in said_yes:
+    approved_as = {_person(policy, one.who): one.who for one in intent.verdicts if one.approved}
+    if verdict.approved and me in approved_as:
         as_role = (
             ""
-            if said_yes[me] == who
-            else f", as {said_yes[me]}: a session name does not prove who somebody is"
+            if approved_as[me] == who
+            else f", as {approved_as[me]}: a session name does not prove who somebody is"
         )
         raise Refused(
             f"{who} has approved purchase {intent.id} already{as_role}; somebody else must give the second"

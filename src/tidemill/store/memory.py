@@ -192,10 +192,10 @@ class MemoryAlerts:
         if held is None or held.resolved_at is not None:
             return
         self._raised[key] = replace(held, resolved_at=at)
-        told = [word for word in self._words if (word.key, word.occasion) == (key, held.occasion)]
+        deliveries = [word for word in self._words if (word.key, word.occasion) == (key, held.occasion)]
         self._words += [
             Delivery(key, held.occasion, one.target, AlertEvent.RESOLVED, at, at)
-            for one in told
+            for one in deliveries
             if not one.failure
         ]
 

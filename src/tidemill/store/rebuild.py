@@ -52,9 +52,9 @@ def rebuild(
             if intent.state is not PurchaseState.VOIDED or intent.id not in found:
                 found[intent.id] = intent  # a purchase is certain; another attempt may have listed it as lost
     blocks_of = {our.id: our for our in ours if our.intent_id}
-    for told in asked:
-        if told.reservation_id in blocks_of:
-            extension = _extension(spec, told, blocks_of[told.reservation_id], who)
+    for known in asked:
+        if known.reservation_id in blocks_of:
+            extension = _extension(spec, known, blocks_of[known.reservation_id], who)
             found[extension.id] = extension
     return Rebuilt(tuple(found.values()), tuple(our for our in ours if not our.intent_id))
 

@@ -147,9 +147,9 @@ class SqlLedger:
     def purchases(self) -> tuple[PurchaseIntent, ...]:
         with self._database.read() as connection:
             rows = connection.execute(select(schema.purchases).order_by(schema.purchases.c.seq)).mappings()
-            said = _verdicts(connection)
+            verdicts = _verdicts(connection)
             return tuple(
-                purchase_of(row, said.get((row["id"], row["approval_round"]), ())) for row in rows.all()
+                purchase_of(row, verdicts.get((row["id"], row["approval_round"]), ())) for row in rows.all()
             )
 
     def propose(self, intent: PurchaseIntent) -> None:
@@ -334,10 +334,10 @@ def _verdicts(connection: Connection, purchase: str | None = None) -> dict[tuple
     query = select(table).order_by(table.c.seq)
     if purchase is not None:
         query = query.where(table.c.purchase_id == purchase)
-    said: dict[tuple[str, int], list[Verdict]] = {}
+    verdicts: dict[tuple[str, int], list[Verdict]] = {}
     for row in connection.execute(query).mappings():
-        said.setdefault((row["purchase_id"], row["approval_round"]), []).append(verdict_of(row))
-    return said
+        verdicts.setdefault((row["purchase_id"], row["approval_round"]), []).append(verdict_of(row))
+    return verdicts
 
 
 def _spending(connection: Connection, now: datetime) -> Spending:

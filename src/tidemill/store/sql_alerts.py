@@ -63,11 +63,11 @@ class SqlAlerts:
         if open_only:
             query = query.where(table.c.resolved_at.is_(None), table.c.lasts)
         with self._database.read() as connection:
-            said: dict[str, list[Delivery]] = {}
+            deliveries: dict[str, list[Delivery]] = {}
             for row in connection.execute(select(_words).order_by(_words.c.seq)).mappings():
-                said.setdefault(row["key"], []).append(_delivery(row))
+                deliveries.setdefault(row["key"], []).append(_delivery(row))
             rows = connection.execute(query).mappings().all()
-            return tuple(_raised(row, said.get(row["key"], ())) for row in rows)
+            return tuple(_raised(row, deliveries.get(row["key"], ())) for row in rows)
 
     # --- the outbox ---
 

@@ -51,7 +51,7 @@ from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.platform import Budget
 
-# A budget that is missing allows no purchase at all, but what would be bought may still be told.
+# Without a budget nothing may be bought, but the planner may still say what it would buy.
 _UNLIMITED_USD = 10**9
 
 
@@ -170,8 +170,8 @@ def _choices(
     more_time = {
         more.id: more
         for query in wanted.extensions
-        if (told := fresh_extension_answer(world, query)) is not None
-        for more in told.offers
+        if (answer := fresh_extension_answer(world, query)) is not None
+        for more in answer.offers
     }
     blocks = {reservation.id: reservation for reservation in world.reservations}
 

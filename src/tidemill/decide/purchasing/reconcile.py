@@ -69,9 +69,9 @@ def _resolve_doubt(context: DecisionContext, intent: PurchaseIntent) -> None:
             lost = PurchaseReason(ReasonKind.ANSWER_LOST)
             context.do(SettlePurchase(intent, "unknown", (), intent.fee_usd, lost))
         context.wake(due)
-    elif never := _unpaid_reservations(context, intent):
+    elif unpaid := _unpaid_reservations(context, intent):
         reason = PurchaseReason(ReasonKind.PAYMENT_FAILED)
-        context.do(SettlePurchase(intent, "failed", never, 0, reason))
+        context.do(SettlePurchase(intent, "failed", unpaid, 0, reason))
     else:
         context.warn(intent.id, PurchaseWarning(PurchaseWarningKind.OUTCOME_UNKNOWN, intent.id))
 
@@ -100,12 +100,12 @@ def reservations_made_by(context: DecisionContext, intent: PurchaseIntent) -> tu
     if not intent.offer_id and not believed:
         return ()
     if intent.extends:
-        told = [
+        extensions = [
             extension
             for extension in context.world.extensions
             if intent.offer_id and extension.offer_id == intent.offer_id
         ]
-        seen = any(believed or one.state is not ExtensionState.PAYMENT_FAILED for one in told)
+        seen = any(believed or one.state is not ExtensionState.PAYMENT_FAILED for one in extensions)
         return (intent.extends,) if seen else ()
     made = [
         one
@@ -133,10 +133,10 @@ def _check_delivery(context: DecisionContext, intent: PurchaseIntent) -> None:
         context.do(SettlePurchase(intent, "confirmed", ids, intent.fee_usd, reason))
         return
     if intent.extends:
-        told = [
+        payments = [
             extension.state for extension in context.world.extensions if extension.offer_id == intent.offer_id
         ]
-        unpaid = bool(told) and all(state is ExtensionState.PAYMENT_FAILED for state in told)
+        unpaid = bool(payments) and all(state is ExtensionState.PAYMENT_FAILED for state in payments)
     else:
         states = [
             context.reservations[reservation_id].state
@@ -163,14 +163,12 @@ def _check_delivery(context: DecisionContext, intent: PurchaseIntent) -> None:
 
 
 def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
-    over = min(intent.envelope.expires_at, intent.envelope.latest_start)
-    why = _not_wanted(context, intent)
-    if context.now >= over:
-        why = ReasonKind.EXPIRED
-    if why is not None:
-        context.do(SettlePurchase(intent, "voided", (), 0, PurchaseReason(why)))
+    expires_at = min(intent.envelope.expires_at, intent.envelope.latest_start)
+    void = ReasonKind.EXPIRED if context.now >= expires_at else _why_not_wanted(context, intent)
+    if void is not None:
+        context.do(SettlePurchase(intent, "voided", (), 0, PurchaseReason(void)))
         return
-    context.wake(over)
+    context.wake(expires_at)
     why_not = why_not_allowed(context, intent)
     if why_not is not None:
         context.warn(intent.id, why_not)
@@ -183,7 +181,7 @@ def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
         context.do(SubmitPurchase(intent, PurchaseReason(ReasonKind.APPROVED)))
 
 
-def _not_wanted(context: DecisionContext, intent: PurchaseIntent) -> ReasonKind | None:
+def _why_not_wanted(context: DecisionContext, intent: PurchaseIntent) -> ReasonKind | None:
     plan = context.spec.plans.get(intent.plan)
     if intent.plan and (plan is None or not plan.spec.calendar) and window_named(plan, intent.window) is None:
         return ReasonKind.WINDOW_REMOVED

@@ -1,8 +1,8 @@
 """The least-cost cover of a demand calendar: which offers to buy, which blocks to extend, what to run on demand.
 
 Pure: the same question gives the same plan, to the cent, on any machine. It proposes; approvals, budgets and the
-purchase itself are checked again by those who buy. It takes seconds, so it runs beside the ticks, and its result is
-dated.
+purchase itself are checked again by those who buy. It takes seconds, so it does not run inside a tick, and its result
+is dated.
 """
 
 from __future__ import annotations

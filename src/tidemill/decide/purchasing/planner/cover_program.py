@@ -1,7 +1,7 @@
 """The least-cost cover as a mixed-integer program: what to take, extend, run on demand, or leave uncovered.
 
 Minimise fees + hours on demand + the penalty of uncovered demand. Knows the rules of the choice, not the offers'
-legality (screened before) nor how the answer is told (read after).
+legality (`offer_filter`) nor how the answer is explained (`explanation`).
 """
 
 from __future__ import annotations

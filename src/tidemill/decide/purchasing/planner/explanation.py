@@ -124,10 +124,10 @@ def _because(best: Cost, second: Cost) -> str:
         ("on demand", second.on_demand_usd - best.on_demand_usd),
         ("in penalties", second.penalty_usd - best.penalty_usd),
     )
-    said = [
+    differences = [
         f"${abs(usd):,.0f} {'more' if usd > 0 else 'less'} {name}" for name, usd in parts if abs(usd) >= 0.5
     ]
-    return ", ".join(said) or "a few cents more"
+    return ", ".join(differences) or "a few cents more"
 
 
 def sensitivity(program: CoverProgram, cover: Cover, unlimited: Cover | None) -> Sensitivity:
@@ -186,7 +186,7 @@ def _of_purchase(worth: Worth) -> list[str]:
 
 def _of_gaps(problem: Problem, cover: Cover) -> list[str]:
     """For pools that are short: the penalty from which on-demand instances would fill the gap, if they are allowed."""
-    said: list[str] = []
+    lines: list[str] = []
     for pool in problem.demand:
         short = [gap for gap in cover.uncovered if gap.pool == pool.pool]
         if not short:
@@ -202,5 +202,5 @@ def _of_gaps(problem: Problem, cover: Cover) -> list[str]:
             words += f"; on-demand would take over from about ${min(offered):,.2f}"
         elif not offered:
             words += "; it has no on-demand price, so only other offers could fill them"
-        said.append(words)
-    return said
+        lines.append(words)
+    return lines
