@@ -1,4 +1,4 @@
-"""`tidemill alerts` and `tidemill watchdog`: what was told and to whom, a test of a target, and a silent engine."""
+"""`tidemill alerts` and `watchdog`: list alerts and deliveries, test a target, alert on a silent engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidemill blocks` and `adopt`: every state is told, whose each is, and no tag makes one ours."""
+"""`tidemill blocks` and `adopt`: every state and owner is shown, and a tag does not make a block ours."""
 
 from __future__ import annotations
 

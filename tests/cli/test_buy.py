@@ -1,4 +1,4 @@
-"""`tidemill buy`, `approve` and `extend`: what is shown, who may say yes, what is refused, and what is bought once."""
+"""`tidemill buy`, `approve` and `extend`: what is shown, who may approve, what is refused."""
 
 from __future__ import annotations
 

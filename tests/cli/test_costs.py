@@ -1,4 +1,4 @@
-"""`tidemill costs`: pools and teams with their hours and money, from a ledger that is only looked into."""
+"""`tidemill costs`: pools and teams with their hours and money, from a ledger that is only read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names people type, and the pods they mean."""
+"""Which pod a typed name means."""
 
 from __future__ import annotations
 

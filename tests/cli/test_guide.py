@@ -1,4 +1,4 @@
-"""The guide's commands print what the guide says. `UPDATE_GUIDES=1 pytest tests/cli/test_guide.py` writes it anew."""
+"""The commands of the guide print what the guide shows. `UPDATE_GUIDES=1 pytest tests/cli/test_guide.py` rewrites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidemill handover`: what it shows, what it says when there is nothing to show, and that it never does anything."""
+"""`tidemill handover`: what it shows, what it says without --dry-run, and that it changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidemill ledger`: people see states and names, programs see everything, and nothing is changed by looking."""
+"""`tidemill ledger`: states and names for people, everything for programs, and nothing is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidemill offers`: one command over many questions, what EC2 never sells, and what to try where it finds nothing."""
+"""`tidemill offers`: one command for many requests, what EC2 never sells, and alternatives when it finds nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidemill plan-blocks`: what would be bought, what came second, what each way over a gap costs. It buys nothing."""
+"""`tidemill plan-blocks`: the purchases, the runner-up, and the price of each mitigation. It buys nothing."""
 
 from __future__ import annotations
 

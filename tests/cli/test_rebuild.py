@@ -1,4 +1,4 @@
-"""`tidemill ledger rebuild`: a lost ledger is made anew from AWS, and the engine buys nothing of it again."""
+"""`tidemill ledger rebuild`: a lost ledger is rebuilt from AWS, and the engine buys nothing a second time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference of the commands is what the commands say."""
+"""docs/reference/cli.md is what the commands generate."""
 
 from pathlib import Path
 

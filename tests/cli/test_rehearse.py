@@ -1,4 +1,4 @@
-"""`rehearse`: where the report goes when it cannot go there."""
+"""`tidemill rehearse`: a report file that cannot be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front door: fast help, one face for failure, no traceback for what is not a bug."""
+"""The command line: fast help, one form of failure, no traceback except for bugs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When nobody knows whether something was bought: it is said so, never tried again, and settled by AWS or a person."""
+"""Purchases with an unknown outcome: reported as such, never submitted again, settled by AWS or a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidemill sim aws`: which account it serves, what it says, and how it ends."""
+"""`tidemill sim aws`: which account it serves, what it prints, and how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidemill up`: the story it tells, the ways it ends, and what it leaves behind."""
+"""`tidemill up`: what it prints, how it ends, and the file it writes and removes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a clumsy hand types: one sentence that says what to do, the exit code of wrong input, and nothing half done."""
+"""Wrong input: one sentence that says what to do, exit code 2, and nothing is changed."""
 
 from __future__ import annotations
 

@@ -140,15 +140,17 @@ def adopt(session: Session, block: str, pool: str, undo: bool, yes: bool, as_jso
     (shown,) = (reservation for reservation in session.cloud.reservations() if reservation.id == block)
     session.ledger.adopt(Adoption(block, pool, session.who, session.now(), snapshot_of(shown, None)))
     tagged = _tag_block(session, block, pool)
-    said = f"{block} belongs to {session.deployment} from now on{'' if tagged else '; it has no owner tag'}"
+    sentence = (
+        f"{block} belongs to {session.deployment} from now on{'' if tagged else '; it has no owner tag'}"
+    )
     if as_json:
         click.echo(
             json.dumps(
-                {"id": block, "pool": pool, "who": session.who, "tagged": tagged, "said": said}, indent=2
+                {"id": block, "pool": pool, "who": session.who, "tagged": tagged, "said": sentence}, indent=2
             )
         )
     else:
-        click.echo(said)
+        click.echo(sentence)
 
 
 def _undo_adoption(session: Session, block: str, *, yes: bool, as_json: bool) -> None:
@@ -169,8 +171,10 @@ def _undo_adoption(session: Session, block: str, *, yes: bool, as_json: bool) ->
     ):
         raise Refused("still adopted: you said no")
     session.ledger.adopt(replace(adoption, who=session.who, at=session.now(), given_up=True))
-    said = f"{block} no longer belongs to {session.deployment}; its tags are unchanged"
-    click.echo(json.dumps({"id": block, "who": session.who, "said": said}, indent=2) if as_json else said)
+    sentence = f"{block} no longer belongs to {session.deployment}; its tags are unchanged"
+    click.echo(
+        json.dumps({"id": block, "who": session.who, "said": sentence}, indent=2) if as_json else sentence
+    )
 
 
 def _check_adoptable(session: Session, found: Holding, pool: str) -> None:

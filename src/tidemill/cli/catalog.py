@@ -158,11 +158,11 @@ def _print_dates(stdout: Console, price_list: PriceList) -> None:
 
 def _table(types: Sequence[InstanceType]) -> Table:
     figures = ("GPU GiB", "vCPU", "GiB", "EFA", "NVMe GB", "block $/h", "on-demand $/h")
-    made = table("type", "accelerators", *figures, "whole-node request", right=figures)
+    rows = table("type", "accelerators", *figures, "whole-node request", right=figures)
     for t, following in zip(types, [*types[1:], None], strict=True):
         generation_ends = following is None or t.generation != following.generation
-        made.add_row(*_cells(t), end_section=generation_ends)
-    return made
+        rows.add_row(*_cells(t), end_section=generation_ends)
+    return rows
 
 
 def _cells(t: InstanceType) -> tuple[str, ...]:

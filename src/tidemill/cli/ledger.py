@@ -179,12 +179,12 @@ def _print_rebuilt(found: Rebuilt, adopt_tagged: bool, as_json: bool) -> None:
     tagged = [block.id for block in found.tagged]
     adopted, left = (tagged, []) if adopt_tagged else ([], tagged)
     if as_json:
-        told = {
+        body = {
             "purchases": [document(intent) for intent in found.purchases],
             "adopted": adopted,
             "left_alone": left,
         }
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(body, indent=2))
         return
     rest = f"; not adopted: {', '.join(left)}" if left else ""
     click.echo(f"{len(found.purchases)} purchases recorded, {len(adopted)} blocks adopted{rest}")

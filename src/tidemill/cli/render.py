@@ -123,10 +123,10 @@ def karpenter(files: tuple[str, ...], pool: str | None, ids: tuple[str, ...], as
     from tidemill.provision.karpenter.objects import karpenter_objects
 
     spec, own = _pool_of(files, pool, ("karpenter",))
-    made = karpenter_objects(spec, _pinned(own, ids), None)
-    for sentence in made.warnings:
+    rendered = karpenter_objects(spec, _pinned(own, ids), None)
+    for sentence in rendered.warnings:
         click.echo(f"warning: {sentence}", err=True)
-    _show(made.objects, as_json)
+    _show(rendered.objects, as_json)
 
 
 @render.command("user-data")
@@ -163,11 +163,11 @@ def user_data(
     )
     for sentence in missing_fields(spec, own):
         click.echo(f"warning: {sentence}; a node would not join the cluster", err=True)
-    made = launch_template(
+    template = launch_template(
         spec, own, asked.instance_type, Source(asked.kind, reservation), asked.zone, "",
         ends_at=block_times(spec, own, asked).get("EndsAt"),
     )  # fmt: skip
-    click.echo(b64decode(made.data["UserData"]).decode().rstrip("\n"))
+    click.echo(b64decode(template.data["UserData"]).decode().rstrip("\n"))
 
 
 def _pool_of(

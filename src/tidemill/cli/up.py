@@ -175,7 +175,7 @@ class LineDisplay:
 
 
 class PlannerThread:
-    """Runs the purchase planner beside the ticks, one run at a time; the next tick takes the result.
+    """Runs the purchase planner in parallel to the ticks, one run at a time; the next tick takes the result.
 
     The solver releases the interpreter lock, so a tick hardly waits for it. The thread is a daemon: stopping the loop
     does not wait for the plan.
