@@ -22,6 +22,7 @@ from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import Gone, OutcomeUnknown, Refused, Retryable
 from tidemill.ports.compute import LaunchRequest, Template, TemplateVersion
 from tidemill.provision.efa import in_subnet
+from tidemill.provision.launch_template import market_options
 from tidemill.spec import names
 
 _PAGE = 200
@@ -214,24 +215,17 @@ def run_instances_request(request: LaunchRequest, interfaces: Sequence[Mapping[s
         "ClientToken": token,
         "InstanceType": request.instance_type,
         **in_subnet({"NetworkInterfaces": interfaces}, subnet),  # replaces the template's own interfaces
-        **_market(request.source),
+        **_market_options(request.source),
         "TagSpecifications": [{"ResourceType": kind, "Tags": tag_list(request.tags)} for kind in _TAGGED],
     }
 
 
-def _market(source: Source) -> dict[str, Any]:
-    target = {"CapacityReservationTarget": {"CapacityReservationId": source.id}}
-    match source.kind:
-        case SourceKind.BLOCK:
-            market = {"MarketType": "capacity-block"}
-            return {"InstanceMarketOptions": market, "CapacityReservationSpecification": target}
-        case SourceKind.ODCR:
-            return {"CapacityReservationSpecification": target}
-        case SourceKind.SPOT:
-            options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
-            return {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": options}}
-        case SourceKind.ON_DEMAND:  # never into an open reservation that others count on
-            return {"CapacityReservationSpecification": {"CapacityReservationPreference": "none"}}
+def _market_options(source: Source) -> dict[str, Any]:
+    options = market_options(source)
+    if source.kind is SourceKind.SPOT:
+        spot = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+        options["InstanceMarketOptions"] |= {"SpotOptions": spot}
+    return options
 
 
 def _read_version(record: Any, version_key: str) -> TemplateVersion:

@@ -22,7 +22,6 @@ from tidemill.aws.fields import (
     tags,
 )
 from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION
-from tidemill.model.labels import Pairs
 from tidemill.ports.compute import Group, GroupShape, Hook, Member, Schedule, TemplateVersion
 from tidemill.spec import names
 
@@ -37,12 +36,13 @@ def read_group(
     history: Iterable[Mapping[str, Any]],
 ) -> Group:
     own = dict(tags(record))
+    propagated = [tag for tag in records(record, "Tags") if tag.get("PropagateAtLaunch")]
     shape = GroupShape(
         name=string(record, "AutoScalingGroupName"),
         template=_template(record),
         subnets=tuple(sorted(filter(None, str(record.get("VPCZoneIdentifier") or "").split(",")))),
         maximum=integer(record, "MaxSize"),
-        tags=_propagated(record),
+        tags=tags({"Tags": propagated}),
         hook=hook,
         policies=strings(record, "TerminationPolicies") or ("Default",),
         suspended=tuple(
@@ -151,11 +151,6 @@ def version_of(written: Any) -> int:
     """0: not a number, such as $Latest."""
     text = str(written or "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-
-
-def _propagated(record: Mapping[str, Any]) -> Pairs:
-    propagated = [tag for tag in records(record, "Tags") if tag.get("PropagateAtLaunch")]
-    return tags({"Tags": propagated})
 
 
 def _size(record: Mapping[str, Any], key: str) -> int | None:

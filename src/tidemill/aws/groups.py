@@ -71,7 +71,10 @@ class AwsGroups:
         self._must_be_ours(known)
         self._change("UpdateAutoScalingGroup", **group_request(shape))
         self._change("CreateOrUpdateTags", **tags_request(shape))
-        self._set_hook(shape.name, shape.hook)
+        self._hooks.pop(shape.name, None)
+        if shape.hook is not None:
+            self._change("PutLifecycleHook", AutoScalingGroupName=shape.name, **hook_request(shape.hook))
+            self._hooks[shape.name] = shape.hook
         self._suspend(shape)
 
     def resize(self, group: str, desired: int) -> None:
@@ -216,12 +219,6 @@ class AwsGroups:
                 AutoScalingGroupName=shape.name,
                 ScalingProcesses=list(shape.suspended),
             )
-
-    def _set_hook(self, group: str, hook: Hook | None) -> None:
-        self._hooks.pop(group, None)
-        if hook is not None:
-            self._change("PutLifecycleHook", AutoScalingGroupName=group, **hook_request(hook))
-            self._hooks[group] = hook
 
 
 def _read_needs(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, HistoryNeeds]:

@@ -211,12 +211,11 @@ def read_node_group(record: Mapping[str, Any]) -> NodeGroup:
     )
     groups = records(nested_record(record, "resources"), "autoScalingGroups")
     behind = next((string(group, "name") for group in groups), "")
-    return NodeGroup(shape, status, integer(sizes, "desiredSize"), behind, _issues(record))
-
-
-def _issues(record: Mapping[str, Any]) -> tuple[HealthIssue, ...]:
-    found = records(nested_record(record, "health"), "issues")
-    return tuple(HealthIssue(str(issue.get("code")), str(issue.get("message"))) for issue in found)
+    issues = tuple(
+        HealthIssue(str(issue.get("code")), str(issue.get("message")))
+        for issue in records(nested_record(record, "health"), "issues")
+    )
+    return NodeGroup(shape, status, integer(sizes, "desiredSize"), behind, issues)
 
 
 def _config(shape: NodeGroupShape, has: NodeGroupShape) -> dict[str, Any]:

@@ -153,13 +153,17 @@ def group_changes(
     }
     if joined_roles is not None:
         new |= {group_spec.role for group_spec in wanted if not group_spec.managed} - set(joined_roles)
-    listed: list[Change] = [_access_entry(role) for role in sorted(new - {""})]
+    # For self-managed nodes; EKS adds the access entry of its own node groups.
+    reason = "self-managed nodes join by an access entry of their role"
+    listed: list[Change] = [LetNodesJoin(role, reason) for role in sorted(new - {""})]
     waiting: list[tuple[str, str]] = []
     for group_spec in wanted:
         if group_spec.managed:
             _node_group(group_spec, existing, listed, waiting)
         else:
-            _group(group_spec, existing, now, listed)
+            _auto_scaling_group(group_spec, existing, listed)
+            group = existing.groups.get(group_spec.name)
+            _schedules(group_spec, () if group is None else group.schedules, now, listed)
     listed += _removals(wanted, existing, live)
     return GroupChanges(tuple(listed), tuple(waiting))
 
@@ -180,18 +184,7 @@ def _has_new_template(group_spec: GroupSpec, existing: ExistingGroups) -> bool:
     return known is None or _digest_tag(known.shape.tags) != _digest_tag(group_spec.tags)
 
 
-def _access_entry(role: str) -> LetNodesJoin:
-    """For self-managed nodes; EKS adds the access entry of its own node groups."""
-    return LetNodesJoin(role, "self-managed nodes join by an access entry of their role")
-
-
 # --- Auto Scaling groups --------------------------------------------------------------------------------
-
-
-def _group(group_spec: GroupSpec, existing: ExistingGroups, now: datetime, listed: list[Change]) -> None:
-    group = existing.groups.get(group_spec.name)
-    _auto_scaling_group(group_spec, existing, listed)
-    _schedules(group_spec, () if group is None else group.schedules, now, listed)
 
 
 def _auto_scaling_group(group_spec: GroupSpec, existing: ExistingGroups, listed: list[Change]) -> None:
@@ -266,11 +259,12 @@ def _node_group(
     if not differs:
         return
     changed = f"{' and '.join(differs)} changed"
+    new_template = _digest_tag(group_spec.tags) != _digest_tag(node_group.shape.tags)
+    # The Auto Scaling group behind it is read more often than the node group.
+    desired = node_group.desired if behind is None else behind.desired
     if node_group.status not in managed.CHANGEABLE:
         waiting.append((about, f"{changed}; it waits until EKS is done: {node_group.status}"))
-    elif _digest_tag(group_spec.tags) != _digest_tag(node_group.shape.tags) and _wants_nodes(
-        node_group, existing
-    ):
+    elif new_template and desired:
         # On a block EKS refuses. Elsewhere it would replace the nodes itself, whatever runs there.
         waiting.append((about, f"{changed}; that waits until it is empty: scale it to 0"))
     else:
@@ -279,12 +273,6 @@ def _node_group(
 
 def _failed_and_empty(node_group: NodeGroup, behind: Group | None) -> bool:
     return node_group.status == managed.CREATE_FAILED and (behind is None or not behind.members)
-
-
-def _wants_nodes(node_group: NodeGroup, existing: ExistingGroups) -> bool:
-    """By the Auto Scaling group behind it, which is read more often than the node group."""
-    behind = existing.groups.get(node_group.group)
-    return bool(node_group.desired if behind is None else behind.desired)
 
 
 def _node_group_differences(group_spec: GroupSpec, node_group: NodeGroup, behind: Group | None) -> list[str]:

@@ -61,7 +61,7 @@ def launch_template(
     data = {
         "InstanceType": instance_type,
         **({"ImageId": image_id} if image_id else {}),
-        **_market(source, managed=managed),
+        **market_options(source, managed=managed),
         **_network(spec, node_class, kind, ground),
         "UserData": _encoded(bootstrap, pool),
         **_devices(node_class),
@@ -164,7 +164,8 @@ def _node_class(spec: Spec, pool: ComputePool) -> NodeClass:
     return found
 
 
-def _market(source: Source, *, managed: bool) -> dict[str, Any]:
+def market_options(source: Source, *, managed: bool = False) -> dict[str, Any]:
+    """The market and the reservation of a launch, in a template and in RunInstances alike."""
     target = {"CapacityReservationTarget": {"CapacityReservationId": source.id}}
     match source.kind:
         case SourceKind.BLOCK:

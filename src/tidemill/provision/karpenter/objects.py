@@ -171,7 +171,8 @@ def _warnings_of_documents(spec: Spec, pool: ComputePool, api: KarpenterApi) -> 
             else "upgrade it to 1.8"
         )
         found.append(f"pool {pool.name} asks for warm nodes: Karpenter launches nodes only for pods; {how}")
-    if is_static(pool, api) and _lacks_efa(spec, pool, api):
+    efa = spec.node_classes[pool.spec.node_class_name].spec.efa
+    if efa and is_static(pool, api) and not api.karpenter.supports(KARPENTER_NETWORK_INTERFACES):
         found.append(
             f"pool {pool.name}: nodes that Karpenter {api.karpenter.version} launches without a pod have no EFA;"
             " upgrade it to 1.11"
@@ -196,8 +197,3 @@ def _warnings_of_blocks(
         if api.auto_mode and block.end is not None and block.end - block.start > _AUTO_MODE_LIFE
     ]
     return found
-
-
-def _lacks_efa(spec: Spec, pool: ComputePool, api: KarpenterApi) -> bool:
-    efa = spec.node_classes[pool.spec.node_class_name].spec.efa
-    return efa and not api.karpenter.supports(KARPENTER_NETWORK_INTERFACES)
