@@ -28,8 +28,8 @@ from tidemill.decide.purchasing.planner.inputs import (
     Ceilings,
     CombinedCalendar,
     Constant,
+    DatedExtensionOffer,
     DatedOffer,
-    ExtensionOffer,
     Policy,
     PoolDemand,
     Step,
@@ -61,7 +61,7 @@ class Question:
     demand: tuple[PoolDemand, ...]
     owned: tuple[Reservation, ...]
     offers: tuple[DatedOffer, ...]
-    extensions: tuple[ExtensionOffer, ...]
+    extensions: tuple[DatedExtensionOffer, ...]
     prices: dict[str, TypePrice]
     policy: Policy
 
@@ -145,7 +145,7 @@ def question(drawn: dict[str, Any]) -> Question:
         for n, (kind, zone, count, first, days, fee) in enumerate(drawn["offers"])
     )
     extensions = tuple(
-        ExtensionOffer(f"cbe-{n}", f"cr-{block}", GRID + last * DAY, fee, NOW)
+        DatedExtensionOffer(f"cbe-{n}", f"cr-{block}", GRID + last * DAY, fee, NOW)
         for n, (block, last, fee) in enumerate(drawn["extensions"])
     )
     prices = {

@@ -9,8 +9,8 @@ from typing import Any
 from tidemill.decide.purchasing.planner import plan
 from tidemill.decide.purchasing.planner.inputs import (
     Ceilings,
+    DatedExtensionOffer,
     DatedOffer,
-    ExtensionOffer,
     Policy,
     PoolDemand,
     Step,
@@ -44,8 +44,8 @@ def block(id_: str, start: float, end: float, **fields: Any) -> Reservation:
     return Reservation(id_, start=day(start), end=day(end), **{**defaults, **fields})
 
 
-def extension(id_: str, of: str, end: float, fee_usd: int, at: datetime = NOW) -> ExtensionOffer:
-    return ExtensionOffer(id_, of, day(end), fee_usd, at)
+def extension(id_: str, of: str, end: float, fee_usd: int, at: datetime = NOW) -> DatedExtensionOffer:
+    return DatedExtensionOffer(id_, of, day(end), fee_usd, at)
 
 
 def needs(*windows: tuple[float, float, int], pool: str = "serve", **fields: Any) -> PoolDemand:
@@ -62,7 +62,7 @@ class Asked:
     demand: tuple[PoolDemand, ...] = ()
     owned: tuple[Reservation, ...] = ()
     offers: tuple[Offer, ...] = ()
-    extensions: tuple[ExtensionOffer, ...] = ()
+    extensions: tuple[DatedExtensionOffer, ...] = ()
     prices: dict[str, TypePrice] = field(default_factory=lambda: {P5: TypePrice(8)})
     policy: Policy = field(
         default_factory=lambda: Policy(NOW, day(14), Ceilings(10_000_000, 10_000_000), gap=0.0)

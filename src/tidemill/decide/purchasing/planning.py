@@ -29,8 +29,8 @@ from tidemill.decide.purchasing.planner.demand import (
 from tidemill.decide.purchasing.planner.inputs import (
     Ceilings,
     CombinedCalendar,
+    DatedExtensionOffer,
     DatedOffer,
-    ExtensionOffer,
     Policy,
     PoolDemand,
     Prices,
@@ -42,9 +42,9 @@ from tidemill.decide.purchasing.replan_schedule import (
     held_and_expected,
     planning_round,
 )
-from tidemill.model import offers as ec2
 from tidemill.model.capacity import Reservation
 from tidemill.model.errors import SpecError
+from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.planner_result import PlannedPurchase, PlannerResult
 from tidemill.model.purchases import NOT_SUBMITTED
 from tidemill.model.world import World
@@ -72,7 +72,7 @@ PlannerInputs = tuple[
     tuple[PoolDemand, ...],
     tuple[Reservation, ...],
     tuple[DatedOffer, ...],
-    tuple[ExtensionOffer, ...],
+    tuple[DatedExtensionOffer, ...],
     Prices,
     Policy,
 ]
@@ -98,7 +98,7 @@ def planner_inputs(
         held_and_expected(spec, world.reservations, world.purchases, world.now),
         tuple(DatedOffer(offer, found.at) for found in answers for offer in found.offers),
         tuple(
-            ExtensionOffer(offer.id, offer.reservation_id, offer.end, offer.fee_usd, more.at)
+            DatedExtensionOffer(offer.id, offer.reservation_id, offer.end, offer.fee_usd, more.at)
             for more in longer
             for offer in more.offers
         ),
@@ -175,7 +175,7 @@ def _choices(
     }
     blocks = {reservation.id: reservation for reservation in world.reservations}
 
-    def choice(pool: str, offer: ec2.Offer | ec2.ExtensionOffer, duration: timedelta) -> PlannedPurchase:
+    def choice(pool: str, offer: Offer | ExtensionOffer, duration: timedelta) -> PlannedPurchase:
         plan = plans[pool]
         assert plan.spec.calendar is not None
         return PlannedPurchase(

@@ -18,7 +18,13 @@ from tidemill.decide.purchasing.planner.explanation import (
     sensitivity,
     short_gpu_hours,
 )
-from tidemill.decide.purchasing.planner.inputs import DatedOffer, ExtensionOffer, Policy, PoolDemand, Prices
+from tidemill.decide.purchasing.planner.inputs import (
+    DatedExtensionOffer,
+    DatedOffer,
+    Policy,
+    PoolDemand,
+    Prices,
+)
 from tidemill.decide.purchasing.planner.neighbourhood import Neighbourhood
 from tidemill.decide.purchasing.planner.offer_filter import (
     filter_extensions,
@@ -39,7 +45,7 @@ def plan(
     demand: Sequence[PoolDemand],
     owned: Iterable[Reservation],
     offers: Iterable[DatedOffer],
-    extensions: Iterable[ExtensionOffer],
+    extensions: Iterable[DatedExtensionOffer],
     prices: Prices,
     policy: Policy,
 ) -> PurchasePlan:
@@ -79,7 +85,7 @@ def price_cover(
     demand: Sequence[PoolDemand],
     owned: Iterable[Reservation],
     offers: Iterable[DatedOffer],
-    extensions: Iterable[ExtensionOffer],
+    extensions: Iterable[DatedExtensionOffer],
     prices: Prices,
     policy: Policy,
 ) -> Cover | None:

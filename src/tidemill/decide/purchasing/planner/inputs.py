@@ -184,7 +184,7 @@ class DatedOffer:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtensionOffer:
+class DatedExtensionOffer:
     """What EC2 asks for moving the end of a block we hold to a later one."""
 
     id: str

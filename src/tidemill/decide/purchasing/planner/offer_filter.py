@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.purchasing.planner.inputs import (
     DAY,
+    DatedExtensionOffer,
     DatedOffer,
-    ExtensionOffer,
     Policy,
     PoolDemand,
     Prices,
@@ -86,10 +86,10 @@ def is_usable_by(pool: PoolDemand, supply: Offer | Reservation) -> bool:
 
 
 def filter_extensions(
-    extensions: Iterable[ExtensionOffer], owned: Sequence[Reservation], policy: Policy
-) -> tuple[tuple[ExtensionOffer, ...], list[RejectedOffer]]:
+    extensions: Iterable[DatedExtensionOffer], owned: Sequence[Reservation], policy: Policy
+) -> tuple[tuple[DatedExtensionOffer, ...], list[RejectedOffer]]:
     blocks = {block.id: block for block in owned}
-    kept: dict[str, ExtensionOffer] = {}
+    kept: dict[str, DatedExtensionOffer] = {}
     left_out: dict[str, RejectedOffer] = {}
     for one in sorted(extensions, key=lambda one: (one.at, one.id)):
         why = _why_not_extend(one, blocks, policy)
@@ -103,7 +103,7 @@ def filter_extensions(
 
 
 def _why_not_extend(
-    one: ExtensionOffer, blocks: Mapping[str, Reservation], policy: Policy
+    one: DatedExtensionOffer, blocks: Mapping[str, Reservation], policy: Policy
 ) -> OfferRefusal | None:
     block = blocks.get(one.block)
     if block is None or block.end is None or block.kind is not SourceKind.BLOCK:

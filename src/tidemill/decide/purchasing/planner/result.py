@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidemill.decide.purchasing.planner.inputs import ExtensionOffer
+from tidemill.decide.purchasing.planner.inputs import DatedExtensionOffer
 from tidemill.decide.purchasing.planner.mitigations import Mitigation
 from tidemill.model.capacity import Reservation
 from tidemill.model.offers import Offer
@@ -65,7 +65,7 @@ class Cover:
     """One way to meet the demand, priced."""
 
     buys: tuple[Buy, ...]
-    extends: tuple[ExtensionOffer, ...]
+    extends: tuple[DatedExtensionOffer, ...]
     on_demand: tuple[OnDemand, ...]
     uncovered: tuple[Uncovered, ...]
     cost: Cost

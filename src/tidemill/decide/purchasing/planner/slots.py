@@ -14,7 +14,7 @@ from itertools import pairwise
 from tidemill.decide.purchasing.planner.inputs import (
     DAY,
     HOUR,
-    ExtensionOffer,
+    DatedExtensionOffer,
     Policy,
     PoolDemand,
     Prices,
@@ -48,7 +48,7 @@ class Problem:
     demand: tuple[PoolDemand, ...]
     held: tuple[Reservation, ...]
     offers: tuple[Offer, ...]
-    extensions: tuple[ExtensionOffer, ...]
+    extensions: tuple[DatedExtensionOffer, ...]
     prices: Prices
     policy: Policy
     slots: tuple[Slot, ...]
@@ -75,7 +75,7 @@ class Problem:
             if is_usable_by(pool, supply) and tagged in ("", pool.pool)
         ]
 
-    def extended(self, one: ExtensionOffer) -> Reservation:
+    def extended(self, one: DatedExtensionOffer) -> Reservation:
         return next(block for block in self.held if block.id == one.block)
 
 
@@ -108,7 +108,7 @@ def build_problem(
     demand: Sequence[PoolDemand],
     held: Sequence[Reservation],
     offers: Sequence[Offer],
-    extensions: Sequence[ExtensionOffer],
+    extensions: Sequence[DatedExtensionOffer],
     prices: Prices,
     policy: Policy,
 ) -> Problem:
