@@ -1,4 +1,4 @@
-"""`tidemill catalog refresh`, and that every command uses what it kept, where it is whole and newer than what ships."""
+"""`tidemill catalog refresh`: every command uses its data if it is complete and newer than the shipped catalog."""
 
 from __future__ import annotations
 

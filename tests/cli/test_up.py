@@ -113,8 +113,8 @@ def test_speed_does_not_change_the_outcome(played):
 
 def test_for_fits_the_whole_day_into_the_time(played):
     began = time.monotonic()
-    code, out = played("--for", "3s")
-    assert (code, time.monotonic() - began < 20) == (0, True)
+    code, out = played("--for", "6s")  # a loaded machine needs some seconds of processor time
+    assert (code, time.monotonic() - began < 30) == (0, True)
     assert "to 17 Nov 23:30 UTC" in out
 
 
