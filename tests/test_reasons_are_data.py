@@ -29,7 +29,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "decide/context.py": (1, "compares typed reasons, so that an equal one keeps its object"),
     "provision/group_reconciler.py": (1, "logs each text once"),
     "provision/karpenter/reconciler.py": (1, "logs each text once"),
-    "render/names.py": (1, "shows ids and instants the way people say them; decides nothing"),
+    "render/display_names.py": (1, "shows ids and instants the way people say them; decides nothing"),
     "sim/cluster/scheduler.py": (1, "writes a pod's status only where its message changed"),
     "store/migrations/versions/v0007_reasons.py": (3, "reads the old sentences once"),
 }
