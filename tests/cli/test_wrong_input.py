@@ -72,6 +72,8 @@ def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (["ledger", "sqlite:///folder"], "the ledger cannot be at folder: it is a folder"),
         (["ledger", "sqlite:///text.db"], "text.db is not a ledger: it is no SQLite file"),
         (["ledger", "text.db"], "'text.db' is not the address of a ledger; write sqlite:///text.db"),
+        (["offers", "p5.48xlarge"], "Missing option '-f' / '--file'. Add it, or set TIDEMILL_FILES."),
+        (["ledger"], "Missing argument 'ADDRESS'. Add it, or set TIDEMILL_LEDGER."),
         (["rehearse", "folder"], "folder: this folder has no .yaml file"),
         (["validate", "folder"], "folder: this folder has no .yaml file"),
     ],

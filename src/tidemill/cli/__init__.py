@@ -46,7 +46,7 @@ VERBS = {
     "extend": Verb("buy", "extend", "Buy more time on a block."),
     "blocks": Verb("blocks", "blocks", "List every block: state, times, owner, what to do next."),
     "adopt": Verb("blocks", "adopt", "Adopt a block that was bought elsewhere."),
-    "settle": Verb("settle", "settle", "Record the outcome of a purchase that is unknown."),
+    "settle": Verb("settle", "settle", "Find and record the outcome of an unanswered purchase."),
     "ledger": Verb("ledger", "ledger", "List intents, approvals, money and the audit trail."),
     "costs": Verb("costs", "costs", "Show what everything cost, by pool and team."),
     "handover": Verb("handover", "handover", "Show how services will move from one block to the next."),
@@ -163,6 +163,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report_failure(failure: click.ClickException, *, as_json: bool) -> int:
     """Print the failure. A verb that printed its own JSON object exits with a code and does not come here."""
+    if isinstance(failure, click.MissingParameter) and failure.param is not None and failure.param.envvar:
+        hint = f"Add it, or set {failure.param.envvar}."
+        failure = click.MissingParameter(hint, failure.ctx, failure.param)
     failure.show()
     if as_json:
         document = {"error": failure.format_message(), "exit_code": failure.exit_code}

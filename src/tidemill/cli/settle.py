@@ -30,7 +30,7 @@ from tidemill.wording.purchases import purchase_note
 NOT_BOUGHT_AFTER = timedelta(minutes=60)
 
 
-@click.command(short_help="Record the outcome of a purchase that is unknown.")
+@click.command(short_help="Find and record the outcome of an unanswered purchase.")
 @click.argument("intent_id", metavar="INTENT")
 @click.option("--bought", "bought", multiple=True, metavar="CR-ID", help="It bought this reservation.")
 @click.option("--not-bought", is_flag=True, help="You checked that nothing was bought.")
