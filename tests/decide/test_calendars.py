@@ -30,7 +30,7 @@ from tidemill.model.offers import (
     OfferSearch,
 )
 from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase
-from tidemill.model.planner_result import PlannedPurchase, PlannerResult
+from tidemill.model.planner_result import PlannedPurchase, PlannerFailure, PlannerResult
 from tidemill.model.purchases import BlockUse, PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
@@ -311,7 +311,7 @@ def test_a_plan_that_never_extends_searches_no_extensions():
 
 def test_without_the_solver_a_block_is_bought_for_each_week_and_it_says_so():
     documents = buying()
-    world = replace(a_world(), planner_result=PlannerResult(NOW, (), unable="no solver"))
+    world = replace(a_world(), planner_result=PlannerResult(NOW, (), failure=PlannerFailure.NO_SOLVER))
     plan = decide(documents, world)
     assert any("a block is bought for each week" in sentence(one.reason) for one in plan.warnings)
     assert {one.query.count for one in of(plan, SearchOffers)} == {2}
@@ -321,7 +321,7 @@ def test_the_planner_runner_says_once_that_the_solver_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
     told = PlannerRunner(buying()).with_result(a_world()).planner_result
     assert told is not None
-    assert "tidemill[plan]" in told.unable
+    assert told.failure is PlannerFailure.NO_SOLVER
 
 
 LEARNED = {"name": "learned", "learned": {"mostInstances": 4}}

@@ -13,14 +13,14 @@ from tidemill.cli.playback import Pace, Playback
 from tidemill.cli.up import PlannerThread
 from tidemill.engine.planner_runner import InlineExecutor
 from tidemill.model.plan import ProposePurchase, SearchOffers
-from tidemill.model.planner_result import PlannerResult
+from tidemill.model.planner_result import PlannerFailure, PlannerResult
 from tidemill.model.purchases import PurchaseState
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 from tidemill.spec.read import load
 from tidemill.spec.scenario import Scenario
 
-FAILED = PlannerResult(NOW, (), unable="it failed")
+FAILED = PlannerResult(NOW, (), failure=PlannerFailure.CRASHED)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "weekly-calendar.yaml"
 
 

@@ -21,15 +21,17 @@ def plan_blocks(files: tuple[str, ...], at: str | None, seed: int, as_json: bool
     from tidemill.cli.playback import observe_and_decide, reservation_names, run_until
     from tidemill.cli.status import parse_at, print_json, print_text
     from tidemill.cli.terminal import progress
-    from tidemill.decide.read_models import why_no_solver
+    from tidemill.decide.read_models import solver_installed
     from tidemill.model.errors import SpecError
     from tidemill.render.display_names import DisplayNames
     from tidemill.render.outlook_text import outlook_text
     from tidemill.report.purchase_outlook import outlook
     from tidemill.sim.scenario.rehearsal import Rehearsal
 
-    if missing := why_no_solver():
-        raise SpecError(missing)
+    if not solver_installed():  # said before the rehearsal runs
+        raise SpecError(
+            "planning purchases needs the HiGHS solver, which is not installed: pip install 'tidemill[plan]'"
+        )
     spec, document = load_scenario(files)
     rehearsal = Rehearsal(spec, document, seed)
     run_until(rehearsal, parse_at(at, document))

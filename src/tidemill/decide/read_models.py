@@ -34,7 +34,7 @@ from tidemill.decide.purchasing.coverage import (
 )
 from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.planner.demand import calendar_demand, plans_with_calendar
-from tidemill.decide.purchasing.planner.mip_solver import why_no_solver
+from tidemill.decide.purchasing.planner.mip_solver import solver_installed
 from tidemill.decide.purchasing.planner.result import Cover, HandOver, OnDemand, PurchasePlan, Uncovered
 from tidemill.decide.purchasing.planning import outlook_question, plan_outlook, planning_basis, run_planner
 from tidemill.decide.purchasing.purchase_intents import extension_envelope, intent_id, window_name
@@ -85,7 +85,7 @@ __all__ = [
     "learned_gpus",
     "calendar_demand",
     "plans_with_calendar",
-    "why_no_solver",
+    "solver_installed",
     "Cover",
     "HandOver",
     "OnDemand",

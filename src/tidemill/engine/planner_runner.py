@@ -17,9 +17,9 @@ from tidemill.decide.read_models import (
     planning_round,
     plans_with_calendar,
     run_planner,
-    why_no_solver,
+    solver_installed,
 )
-from tidemill.model.planner_result import PlannerResult
+from tidemill.model.planner_result import PlannerFailure, PlannerResult
 from tidemill.model.world import World
 from tidemill.spec import Spec
 
@@ -60,7 +60,7 @@ class PlannerRunner:
 
     def __init__(self, spec: Spec, executor: PlannerExecutor | None = None) -> None:
         self._spec, self._executor = spec, executor or InlineExecutor()
-        self._unable = why_no_solver() if plans_with_calendar(spec) else ""
+        self._no_solver = bool(plans_with_calendar(spec)) and not solver_installed()
         self._result: PlannerResult | None = None
 
     @property
@@ -81,13 +81,14 @@ class PlannerRunner:
         return replace(world, planner_result=self._result)
 
     def _begin(self, world: World) -> None:
-        if self._unable:
-            self._result = PlannerResult(world.now, planning_basis(self._spec, world), unable=self._unable)
+        if self._no_solver:
+            failure = PlannerFailure.NO_SOLVER
+            self._result = PlannerResult(world.now, planning_basis(self._spec, world), failure=failure)
             return
         learned = learned_gpus(self._spec, world)
         wanted = planning_round(self._spec, world, learned)
         if not wanted.unanswered(world):
             failed = PlannerResult(
-                world.now, planning_basis(self._spec, world), unable="planning failed; the log says why"
+                world.now, planning_basis(self._spec, world), failure=PlannerFailure.CRASHED
             )
             self._executor.begin(lambda: run_planner(self._spec, world, wanted, learned), failed)

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from tidemill.model.offers import ExtensionOffer, Offer
+
+
+class PlannerFailure(StrEnum):
+    NO_SOLVER = "no-solver"  # HiGHS is not installed
+    CRASHED = "crashed"  # the log says why
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,4 +45,4 @@ class PlannerResult:
     uncovered_gpu_h: float = 0.0
     runner_up: str = ""
     changes: tuple[str, ...] = ()  # what would change the answer
-    unable: str = ""  # why there is no plan; a block a week is proposed then
+    failure: PlannerFailure | None = None  # why there is no plan; a block a week is proposed then

@@ -146,7 +146,8 @@ class PurchaseWarningKind(StrEnum):
     OUTCOME_UNKNOWN = "outcome-unknown"  # name: the intent
     SEVERAL_BLOCKS = "several-blocks"  # reservation_ids
     NO_LONGER_LISTED = "no-longer-listed"  # reservation_ids, name: the intent
-    NO_PLANNER = "no-planner"  # detail: why; a block is bought for each week
+    NO_SOLVER = "no-solver"  # a block is bought for each week
+    PLANNER_CRASHED = "planner-crashed"  # likewise
     NO_OFFER = "no-offer"  # count, instance_type; name, of, fee_usd: an extension that is too large
     TOO_DEAR = "too-dear"  # fee_usd, limit_usd
     TOO_LONG = "too-long"

@@ -114,7 +114,13 @@ _WARNINGS: dict[PurchaseWarningKind, Sentence[PurchaseWarning]] = {
         "AWS no longer lists {reservation_ids}: if its payment failed, say `tidemill settle {name} --not-bought`, and"
         " its demand is planned anew"
     ),
-    PurchaseWarningKind.NO_PLANNER: "a block is bought for each week, because nothing can be planned: {detail}",
+    PurchaseWarningKind.NO_SOLVER: (
+        "a block is bought for each week: planning purchases needs the HiGHS solver, which is not installed:"
+        " pip install 'tidemill[plan]'"
+    ),
+    PurchaseWarningKind.PLANNER_CRASHED: (
+        "a block is bought for each week, because the planner failed; the log says why"
+    ),
     PurchaseWarningKind.NO_OFFER: lambda warning: (
         f"EC2 offers no block of {warning.count} {warning.instance_type} for it now"
         + (

@@ -28,7 +28,7 @@ from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import MAX_INSTANCES_PER_BLOCK
 from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery
 from tidemill.model.plan import ProposePurchase, SearchExtensions, SearchOffers
-from tidemill.model.planner_result import PlannedPurchase
+from tidemill.model.planner_result import PlannedPurchase, PlannerFailure
 from tidemill.model.purchase_reasons import (
     ProposalReason,
     PurchaseWarning,
@@ -55,8 +55,8 @@ def propose_for_calendars(context: DecisionContext, intents: Intents, held: list
     if at is not None and context.now >= at:
         _search(context)
     planned = context.world.planner_result
-    if planned is not None and planned.unable:
-        _propose_weekly_blocks(context, planned.unable, intents, held)
+    if planned is not None and planned.failure is not None:
+        _propose_weekly_blocks(context, planned.failure, intents, held)
     elif planned is not None:
         _propose(context, intents)
 
@@ -72,9 +72,11 @@ def _search(context: DecisionContext) -> None:
 
 
 def _propose_weekly_blocks(
-    context: DecisionContext, why: str, intents: Intents, held: list[Reservation]
+    context: DecisionContext, failure: PlannerFailure, intents: Intents, held: list[Reservation]
 ) -> None:
-    context.warn("calendars", PurchaseWarning(PurchaseWarningKind.NO_PLANNER, detail=why))
+    no_solver = failure is PlannerFailure.NO_SOLVER
+    kind = PurchaseWarningKind.NO_SOLVER if no_solver else PurchaseWarningKind.PLANNER_CRASHED
+    context.warn("calendars", PurchaseWarning(kind))
     for plan in plans_with_calendar(context.spec):
         assert plan.spec.calendar is not None
         for window in weekly_windows(

@@ -170,13 +170,12 @@ class Relaxation:
         return Relaxed(list(found.col_value), cost, list(found.col_dual), list(found.row_dual))
 
 
-def why_no_solver() -> str:
-    """Why the planner cannot run; empty: the solver is installed."""
+def solver_installed() -> bool:
     try:
         _highspy()
-    except SpecError as missing:
-        return str(missing)
-    return ""
+    except SpecError:
+        return False
+    return True
 
 
 def _highspy() -> Any:
