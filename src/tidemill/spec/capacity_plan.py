@@ -78,6 +78,7 @@ class WeeklyDemand(Amount):
     """Demand on some days of every week, between two times of day."""
 
     days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = Field(min_length=1)
+    """Days of the week (UTC)."""
     start: TimeOfDay = Field(default=timedelta(0), alias="from")
     """UTC, in quotes."""
     end: TimeOfDay = Field(default=DAY, alias="to")
@@ -110,6 +111,7 @@ class CalendarEntry(Model):
     """One entry of the calendar. Entries add up."""
 
     name: Name
+    """Unique in the calendar."""
     constant: ConstantDemand | None = None
     """A constant amount."""
     weekly: WeeklyDemand | None = None
@@ -137,6 +139,7 @@ class DemandCalendar(Model):
     """What a pool needs over time. The planner finds the cheapest blocks that cover it and proposes them one by one."""
 
     entries: tuple[CalendarEntry, ...] = Field(min_length=1)
+    """What is needed when. Entries add up."""
     instance_types: tuple[str, ...] = Field(min_length=1)
     """The demand may be covered by any of these."""
     zones: tuple[str, ...] = ()
@@ -173,10 +176,13 @@ class DemandWindow(Model):
     """A number of instances that is needed between two instants."""
 
     name: Name
+    """Unique over all plans: approvals name it."""
     start: Instant = Field(alias="from")
+    """When the instances are needed."""
     end: Instant = Field(alias="to")
     """Rounded up to a length EC2 sells; at most 182 days after `from`."""
     instance_type: str
+    """Such as `p5.48xlarge`. EC2 must sell it as Capacity Blocks."""
     instances: Count = Field(gt=0)
     """At most 64: EC2 sells no larger block."""
     zones: tuple[str, ...] = ()

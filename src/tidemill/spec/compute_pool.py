@@ -55,12 +55,14 @@ class Requirements(Model):
     instance_types: tuple[str, ...] = ()
     """Such as `p5.48xlarge`."""
     arch: Literal["amd64", "arm64"] | None = None
+    """CPU architecture."""
     hypervisor: Literal["nitro", "xen"] | None = None
     min_generation: Count | None = Field(default=None, ge=1)
     """Only types of this generation or later: the number in the family's name, such as 5 in p5."""
     cpu_sizes: tuple[Count, ...] = ()
     """Only types with one of these vCPU counts."""
     zones: tuple[str, ...] = ()
+    """Availability zones. Empty: all."""
 
 
 class TaintSpec(Model):
@@ -76,9 +78,11 @@ class Limits(Model):
     cpu: CpuMilli | None = Field(default=None, ge=0)
     """vCPUs of all nodes together."""
     memory: MemoryBytes | None = Field(default=None, ge=0)
+    """Memory of all nodes together."""
     gpus: Count | None = Field(default=None, ge=0)
     """GPUs or Neuron devices of all nodes together."""
     nodes: Count | None = Field(default=None, ge=0)
+    """Number of nodes."""
 
 
 @dataclass(slots=True)
@@ -149,6 +153,7 @@ class ComputePoolSpec(Model):
     sources: tuple[SourceSpec, ...] = (SourceSpec(type="on-demand"),)
     """Where capacity comes from, the preferred source first."""
     requirements: Requirements = Requirements()
+    """Which instance types may be launched."""
     labels: dict[str, str] = {}
     """Labels of its nodes."""
     taints: tuple[TaintSpec, ...] = ()
@@ -158,10 +163,12 @@ class ComputePoolSpec(Model):
     limits: Limits | None = None
     """The most the pool may have at once. Without limits a pool launches nothing."""
     disruption: Disruption = Disruption()
+    """When nodes may be removed or replaced."""
     warm: bool | Count | None = None
     """Block pools: how many nodes of a block run without pods from its delivery to its end. true: all, false: none. Not
     given: true, unless `consolidateBlocks` is true."""
     drain: Drain = Drain()
+    """How nodes are drained before their source ends."""
     weight: Count = Field(default=0, ge=0, le=100)
     """Pools with a higher weight are tried first."""
     default_duration: Duration | None = None

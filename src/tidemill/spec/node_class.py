@@ -28,24 +28,30 @@ class Ebs(Model):
     volume_size: MemoryBytes = Field(gt=0)
     """Such as `2000Gi`."""
     volume_type: Literal["gp3", "gp2", "io1", "io2", "st1", "sc1", "standard"] = "gp3"
+    """EBS volume type."""
     encrypted: bool = True
     iops: Count | None = Field(default=None, ge=100)
+    """Not given: the default of the volume type."""
     throughput: Count | None = Field(default=None, ge=125)
+    """In MiB/s. Not given: the default of the volume type."""
     kms_key_id: str | None = Field(default=None, alias="kmsKeyID")
     """Not given: the account's default key."""
     delete_on_termination: bool = True
+    """Delete the volume with the instance."""
 
 
 class BlockDevice(Model):
     device_name: str
     """Such as `/dev/xvda`."""
     ebs: Ebs
+    """The EBS volume."""
 
 
 class LaunchTemplateRef(Model):
     """An existing launch template that Tidemill's templates start from."""
 
     id: Annotated[str, Field(pattern=r"^lt-[0-9a-f]+$")]
+    """Such as `lt-0abc1234`."""
     version: str = "$Default"
     """Pin a number if nodes must not change when the template does."""
 

@@ -146,7 +146,9 @@ class Notification(Model):
     """One target that alerts are sent to."""
 
     name: Name
+    """Unique among the notifications."""
     type: Literal["webhook", "slack", "pagerduty", "sns"]
+    """What kind of target it is."""
     url: Url | None = None
     """Webhook: the address to post to. PagerDuty: only if its address is not the usual one."""
     url_from: SecretRef | None = None

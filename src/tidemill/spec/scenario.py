@@ -23,9 +23,11 @@ class RandomDuration(Model):
     """A duration that is drawn for each job: exactly one of the three."""
 
     fixed: Duration | None = None
+    """Always the same."""
     uniform: tuple[Duration, Duration] | None = None
     """The shortest and the longest duration."""
     lognormal: Lognormal | None = None
+    """A lognormal distribution."""
 
     @model_validator(mode="after")
     def _one_of_three(self) -> RandomDuration:
@@ -39,7 +41,9 @@ class RandomDuration(Model):
 class Lognormal(Model):
     median: Length
     sigma: float = Field(gt=0, le=3)
+    """Standard deviation of the logarithm."""
     max: Duration | None = None
+    """The longest duration. Not given: no limit."""
 
 
 RandomDuration.model_rebuild()  # it refers to Lognormal, which is defined after it
@@ -49,6 +53,7 @@ class Arrivals(Model):
     """When the jobs of a stream arrive: exactly one of `every`, `perHour` and `at`, limited by `count` and `until`."""
 
     every: Length | None = None
+    """Time between two jobs."""
     per_hour: float | None = Field(
         default=None, ge=0.0001
     )  # about one a year; rarer ones would overflow dates
@@ -57,8 +62,11 @@ class Arrivals(Model):
     at: tuple[Duration, ...] = ()
     """One job at each of these times."""
     start: Duration = Field(default=timedelta(0), alias="from")
+    """When the first job may arrive."""
     until: Duration | None = None
+    """When arrivals stop. Not given: never."""
     count: Count | None = Field(default=None, gt=0)
+    """The most jobs of the stream."""
 
     @model_validator(mode="after")
     def _one_of_three(self) -> Arrivals:
@@ -76,8 +84,11 @@ class PodTemplate(Placement):
     """
 
     gpus: Count = Field(default=0, ge=0)
+    """NVIDIA GPUs."""
     neuron: Count = Field(default=0, ge=0)
+    """Neuron devices."""
     efa: Count = Field(default=0, ge=0)
+    """EFA interfaces."""
     cpu: CpuMilli = 1000
     memory: MemoryBytes = 2**30
     tolerate: tuple[str, ...] = ("nvidia.com/gpu",)
@@ -91,6 +102,7 @@ class PodTemplate(Placement):
     do_not_disrupt: bool | Duration = False
     """Not moved for consolidation or drift: never, or not before this age."""
     priority: Count = 0
+    """Pods with a higher priority are placed first."""
     team: str = ""
     """The team that pays for it."""
 
@@ -118,6 +130,7 @@ class JobStream(PodTemplate):
     deadline: Duration | None = None
     """A job that has not finished this long after its arrival counts as late."""
     backoff_limit: Count = Field(default=6, ge=0)
+    """The job fails after more failures than this."""
 
     @property
     def resumes_every(self) -> timedelta | None:
@@ -134,6 +147,7 @@ class HandOver(Model):
     method: Literal["rollout", "scale", "paired", "evict"] = "evict"
     """The annotation `tidemill.dev/handover`. If what the method needs is missing, the pods are evicted."""
     kind: Literal["Deployment", "StatefulSet"] = "Deployment"
+    """The kind of workload."""
     max_surge: IntOrPercent = "25%"
     """rollout: must be at least 1. A StatefulSet has none."""
     max_unavailable: IntOrPercent = "25%"
@@ -149,8 +163,11 @@ class HandOver(Model):
 class Service(PodTemplate):
     name: Name
     replicas: Count = Field(gt=0)
+    """Number of replicas."""
     start: Duration = Field(default=timedelta(0), alias="from")
+    """When it is created."""
     until: Duration | None = None
+    """When it is deleted. Not given: never."""
     min_available: Count = Field(default=0, ge=0)
     """minAvailable of its PodDisruptionBudget. 0: it has none."""
     handover: HandOver = HandOver()
@@ -171,11 +188,15 @@ class OwnedReservation(Model):
     """A block or an on-demand reservation that exists when the rehearsal begins."""
 
     name: Name
+    """Name of the block in the rehearsal."""
     type: Literal["block", "odcr"] = "block"
     instance_type: str
     count: Count = Field(gt=0)
+    """Number of instances."""
     zone: str
+    """Availability zone."""
     start: Duration = Field(default=timedelta(0), alias="from")
+    """When it starts."""
     duration: Duration | None = None
     """Blocks: rounded so that the block ends at 11:30 UTC, as EC2's blocks do."""
     pool: str = ""
@@ -220,8 +241,10 @@ class Decision(Model):
 
     at: Duration
     window: Name
+    """The demand window of the proposal."""
     verdict: Literal["approve", "refuse"]
     by: str = "approver"
+    """Who decides."""
     note: str = ""
 
 
@@ -230,7 +253,9 @@ class Extension(Model):
 
     at: Duration
     block: Name
+    """Name of the block."""
     by: Duration
+    """How much longer. EC2 must sell this length."""
     payment: Literal["succeeds", "fails"] = "succeeds"
     """The end of the block changes only if the payment succeeds."""
     settles_after: Duration = timedelta(minutes=10)
@@ -243,6 +268,7 @@ class Roll(Model):
     at: Duration
     node_class: Name
     ami: AmiTerm
+    """The new image."""
 
 
 class Fault(Model):
@@ -279,15 +305,21 @@ class ScenarioSpec(Model):
     reservations: tuple[OwnedReservation, ...] = ()
     """Reservations that exist when the rehearsal begins."""
     jobs: tuple[JobStream, ...] = ()
+    """Streams of jobs that arrive."""
     services: tuple[Service, ...] = ()
+    """Services that run all the time."""
     market: Market = Market()
+    """How much capacity EC2 has."""
     decisions: tuple[Decision, ...] = ()
     """Approvals and refusals of proposals."""
     extensions: tuple[Extension, ...] = ()
+    """Extensions that people buy by hand."""
     rolls: tuple[Roll, ...] = ()
+    """Changes of node images."""
     deadline_agent: bool = False
     """Every node has an agent that ends its pods in time, even while the engine is down."""
     faults: tuple[Fault, ...] = ()
+    """What goes wrong, and when."""
     random_faults: RandomFaults | None = None
     """More faults, drawn from the seed."""
 
