@@ -65,10 +65,10 @@ def aws_auth(files: tuple[str, ...], as_json: bool) -> None:
     not apply it over a ConfigMap that has other entries: it would replace them.
     """
     from tidemill.cli.loading import load_spec
-    from tidemill.render.aws_auth import config_map
+    from tidemill.render.kubernetes_yaml import aws_auth_config_map
 
     spec, _ = load_spec(files)
-    _show([config_map(spec)], as_json)
+    _show([aws_auth_config_map(spec)], as_json)
 
 
 @render.command()
@@ -205,6 +205,6 @@ def _show(objects: Iterable[Mapping[str, Any]], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(listed[0] if len(listed) == 1 else listed, indent=2))
         return
-    from tidemill.render.yaml_text import yaml_text
+    from tidemill.render.kubernetes_yaml import yaml_text
 
     click.echo(yaml_text(listed))
