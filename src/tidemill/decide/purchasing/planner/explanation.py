@@ -180,8 +180,8 @@ def _of_purchase(worth: Worth) -> list[str]:
     if worth.on_demand_below_usd_h is None or worth.penalty_below_usd_gpu_h is None:
         return [f"{worth.id} covers no demand that would be short without it"]
     hours, gpu_hours = worth.on_demand_below_usd_h, worth.penalty_below_usd_gpu_h
-    words = f"{worth.id} is dearer than on-demand below ${hours:,.2f} an instance-hour"
-    return [f"{words}, and to leaving it uncovered below ${gpu_hours:,.2f} a GPU-hour"]
+    words = f"{worth.id} would not be bought if on-demand cost less than ${hours:,.2f} an instance-hour"
+    return [f"{words}, or if the penalty were below ${gpu_hours:,.2f} a GPU-hour"]
 
 
 def _of_gaps(problem: Problem, cover: Cover) -> list[str]:
