@@ -193,7 +193,7 @@ def first_offer(asked: Question, days: int) -> frozenset[str]:
     spent = 0
     for pool in asked.demand:
         shown = sorted(
-            (one.offer for one in asked.offers if one.offer.instance_type in pool.types),
+            (offer.offer for offer in asked.offers if offer.offer.instance_type in pool.types),
             key=lambda offer: (offer.start, offer.fee_usd, offer.id),
         )
         steps = levels(pool.calendar, asked.policy.now, asked.policy.until)

@@ -57,9 +57,9 @@ def _lacking(
     windows = [one for one in _plan(drawn).spec.demand if one.instance_type == sale.type_]
     there = [one for one in held if one.type_ == sale.type_ and one.counts_at(sale)]
     turns = {start, end, *(at for one in there for at in (one.start, one.end))}
-    turns |= {at for one in windows for at in (one.start, one.end)}
+    turns |= {at for window in windows for at in (window.start, window.end)}
     for here, then in pairwise(sorted(at for at in turns if start <= at <= end)):
-        wanted = sum(one.instances for one in windows if one.start <= here < one.end)
+        wanted = sum(window.instances for window in windows if window.start <= here < window.end)
         counted = sum(one.count for one in there if one.start <= here < one.end)
         yield here, then, max(0, wanted - counted)
 

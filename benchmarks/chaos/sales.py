@@ -58,14 +58,14 @@ def sales(cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: ManualP
 
 
 def _blocks(cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: ManualPurchases) -> Iterator[Sale]:
-    for one in cloud.purchases:
-        if not by_hand.bought.isdisjoint(one.reservation_ids):
+    for purchase in cloud.purchases:
+        if not by_hand.bought.isdisjoint(purchase.reservation_ids):
             continue
-        offer = one.offer
+        offer = purchase.offer
         yield Sale(
-            known.get(one.intent_id), one.intent_id, one.at, one.fee_usd, offer.instance_type, offer.count,
-            offer.zone, offer.start, offer.end, tuple(sorted(one.reservation_ids)),
-            one.settled_at if one.settled_at and not one.paid else None, by_hand.denied.get(one.intent_id),
+            known.get(purchase.intent_id), purchase.intent_id, purchase.at, purchase.fee_usd, offer.instance_type, offer.count,
+            offer.zone, offer.start, offer.end, tuple(sorted(purchase.reservation_ids)),
+            purchase.settled_at if purchase.settled_at and not purchase.paid else None, by_hand.denied.get(purchase.intent_id),
         )  # fmt: skip
 
 
@@ -73,14 +73,14 @@ def _extensions(
     cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: ManualPurchases
 ) -> Iterator[Sale]:
     by_offer = {intent.offer_id: intent for intent in known.values() if intent.extends and intent.offer_id}
-    for one in cloud.bought_extensions:
-        if one.offer_id in by_hand.extended:
+    for extension in cloud.bought_extensions:
+        if extension.offer_id in by_hand.extended:
             continue
-        block, intent = cloud.reservation(one.reservation_id), by_offer.get(one.offer_id)
+        block, intent = cloud.reservation(extension.reservation_id), by_offer.get(extension.offer_id)
         assert block is not None
         yield Sale(
-            intent, one.offer_id, one.at, one.fee_usd, block.instance_type, block.count, block.zone, one.start,
-            one.to, (one.reservation_id,), one.settled_at if one.settled_at and not one.paid else None,
+            intent, extension.offer_id, extension.at, extension.fee_usd, block.instance_type, block.count, block.zone, extension.start,
+            extension.to, (extension.reservation_id,), extension.settled_at if extension.settled_at and not extension.paid else None,
             by_hand.denied.get(intent.id) if intent else None, extends=True,
         )  # fmt: skip
 
@@ -106,17 +106,31 @@ def held_capacity(
 
 
 def _adopted(cloud: SimCloud, ledger: Ledger, by_hand: ManualPurchases) -> Iterator[HeldCapacity]:
-    since = {one.reservation_id: one.at for one in ledger.adoptions()}
-    for one in cloud.all_reservations():
-        if one.id not in since or one.end is None or one.state is ReservationState.PAYMENT_FAILED:
+    since = {adoption.reservation_id: adoption.at for adoption in ledger.adoptions()}
+    for reservation in cloud.all_reservations():
+        if (
+            reservation.id not in since
+            or reservation.end is None
+            or reservation.state is ReservationState.PAYMENT_FAILED
+        ):
             continue
-        longer = [more for more in cloud.bought_extensions if more.reservation_id == one.id and more.paid]
-        end = min((more.start for more in longer), default=one.end)
-        yield HeldCapacity(one.instance_type, one.count, one.start, end, _after(since[one.id]))
+        longer = [
+            more for more in cloud.bought_extensions if more.reservation_id == reservation.id and more.paid
+        ]
+        end = min((more.start for more in longer), default=reservation.end)
+        yield HeldCapacity(
+            reservation.instance_type,
+            reservation.count,
+            reservation.start,
+            end,
+            _after(since[reservation.id]),
+        )
         for more in longer:
             if more.offer_id in by_hand.extended:
-                known_from = max(since[one.id], more.settled_at or more.at)
-                yield HeldCapacity(one.instance_type, one.count, more.start, more.to, _after(known_from))
+                known_from = max(since[reservation.id], more.settled_at or more.at)
+                yield HeldCapacity(
+                    reservation.instance_type, reservation.count, more.start, more.to, _after(known_from)
+                )
 
 
 def _after(since: datetime) -> Callable[[Sale], bool]:

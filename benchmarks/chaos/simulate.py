@@ -108,7 +108,7 @@ def simulate(
         sold = simulation.cloud
         found = judge(drawn, sold, access.ledger, simulation.by_hand)
         found.unapproved += simulation.writes_of_old_leader
-        ours = [one for one in sold.purchases if one.intent_id]
+        ours = [purchase for purchase in sold.purchases if purchase.intent_id]
         return Run(found, len(ours), len(sold.bought_extensions), simulation.injector.struck)
 
 
@@ -156,7 +156,7 @@ class _Simulation:
         """EC2's lists lose what was adopted, for a while."""
 
         def hide() -> None:
-            lost = {one.reservation_id for one in self.ledger.adoptions()}
+            lost = {adoption.reservation_id for adoption in self.ledger.adoptions()}
             self.injector.hidden |= lost
             self.timeline.after(lasts, lambda: self.injector.hidden.difference_update(lost))
 
@@ -218,7 +218,7 @@ class _Simulation:
         before = self.ledger.purchases()
         with suppress(EngineCrashed, UndeclaredError, Refused):
             tick = self._old_engine.tick()
-            refused = [one for one in tick.outcomes if one.error == "refused"] if tick else []
+            refused = [outcome for outcome in tick.outcomes if outcome.error == "refused"] if tick else []
             self.injector.struck["refused_to_the_old"] += len(refused)
         if self._access.exclusive and self.ledger.purchases() != before:
             self.writes_of_old_leader.append(f"an engine that no longer leads wrote at {self.timeline.now()}")
@@ -255,7 +255,7 @@ class _Simulation:
         now = self.timeline.now()
         length = timedelta(days=max(1, (window.end - max(now, window.start)).days + 1))
         query = OfferQuery(window.instance_type, window.instances, length, now, window.end + 3 * length)
-        fitting = [one for one in self.cloud.search_offers(query) if one.end >= window.end]
+        fitting = [offer for offer in self.cloud.search_offers(query) if offer.end >= window.end]
         if not fitting:
             return
         (first, *more) = self.cloud.purchase(fitting[0].id, ())
@@ -273,7 +273,7 @@ class _Simulation:
     def _settle_by_hand(self) -> None:
         """A person looks at what the engine warns of and finds nothing in the console: what is still unknown, and what
         EC2 stopped listing while the engine was away. What the engine could see itself is left to it."""
-        listed = {one.id for one in self.cloud.reservations()}
+        listed = {reservation.id for reservation in self.cloud.reservations()}
         for intent in self.ledger.purchases():
             gone = intent.state is PurchaseState.CONFIRMED and listed.isdisjoint(intent.reservation_ids)
             if (intent.state is PurchaseState.UNKNOWN or gone) and not self._was_made(intent):
@@ -297,6 +297,8 @@ class _Simulation:
 
     def _was_made(self, intent: PurchaseIntent) -> bool:
         """As the console shows it: what was never paid was not bought."""
-        sold = [one for one in self.cloud.purchases if one.intent_id == intent.id]
-        more = [one for one in self.cloud.bought_extensions if one.offer_id == intent.offer_id]
+        sold = [purchase for purchase in self.cloud.purchases if purchase.intent_id == intent.id]
+        more = [
+            extension for extension in self.cloud.bought_extensions if extension.offer_id == intent.offer_id
+        ]
         return any(one.paid or one.settled_at is None for one in (more if intent.extends else sold))

@@ -167,7 +167,7 @@ def test_each_trap_of_the_account_is_found_with_its_remedy(there: Troubled, caps
         ("idle", there.ours.id),
         ("idle", there.theirs.id),
     ]
-    assert all(one["fix"] for one in traps)
+    assert all(trap["fix"] for trap in traps)
 
 
 def test_the_terminal_shows_everything_and_what_was_not_read(there: Troubled, capsys):

@@ -17,7 +17,7 @@ TODAY = date(2026, 11, 15)
 
 def facts(name: str, /, **changes) -> TypeFacts:
     """As it ships, but for the changes."""
-    shipped = next(one for one in shipped_types() if one["name"] == name)
+    shipped = next(shipped_type for shipped_type in shipped_types() if shipped_type["name"] == name)
     kept = {key: value for key, value in shipped.items() if key != "ultraserver"}
     return TypeFacts.model_validate({**kept, **changes})
 
@@ -78,7 +78,7 @@ def test_the_price_list_of_a_region_replaces_the_shipped_list_as_a_whole():
     assert made.types["p5.48xlarge"].on_demand_usd_h == 60.0
     assert made.types["g6.xlarge"].on_demand_usd_h is None, "it is not sold by the hour there"
     assert made.types["p5.48xlarge"].block_usd_h == load().types["p5.48xlarge"].block_usd_h
-    assert {one.kind: one.as_of for one in made.price_lists} == {
+    assert {price_list.kind: price_list.as_of for price_list in made.price_lists} == {
         "block": "2026-07",
         "on-demand": "2026-11-15",
     }
@@ -95,7 +95,7 @@ def test_a_refreshed_catalog_can_be_written_and_read():
 
 
 def test_a_refreshed_catalog_counts_only_if_newer_than_the_shipped_one():
-    dates = [load().types_as_of, *(one.as_of for one in load().price_lists)]
+    dates = [load().types_as_of, *(price_list.as_of for price_list in load().price_lists)]
     newest = max(one if len(one) == 10 else f"{one}-01" for one in dates)
     assert refreshed(facts("p5.48xlarge")).newer
     assert not refreshed(facts("p5.48xlarge"), as_of=date.fromisoformat(newest)).newer

@@ -134,7 +134,7 @@ def test_an_alert_that_flickers_is_sent_once_and_one_that_comes_back_is_sent_aga
     assert book.raise_alert(replace(GONE, title="Again"), back, ["ops"])
     (raised,) = book.alerts(open_only=True)
     assert (raised.first_at, raised.raised_at, raised.occasion, raised.alert.title) == (NOW, back, 2, "Again")
-    assert [one.id for one in raised.deliveries] == [
+    assert [delivery.id for delivery in raised.deliveries] == [
         "offer-gone/tp-1#1/raised", "offer-gone/tp-1#1/resolved", "offer-gone/tp-1#2/raised",
     ]  # fmt: skip
 
@@ -142,8 +142,8 @@ def test_an_alert_that_flickers_is_sent_once_and_one_that_comes_back_is_sent_aga
 def test_an_alert_about_a_single_event_is_not_open(book: AlertBook):
     book.raise_alert(FORCED, NOW, [])
     book.raise_alert(GONE, NOW, [])
-    assert [one.alert.key for one in book.alerts(open_only=True)] == [GONE.key]
-    assert [one.alert.key for one in book.alerts()] == [FORCED.key, GONE.key]
+    assert [alert.alert.key for alert in book.alerts(open_only=True)] == [GONE.key]
+    assert [alert.alert.key for alert in book.alerts()] == [FORCED.key, GONE.key]
 
 
 @pytest.mark.requirement("CB-16")

@@ -237,7 +237,7 @@ def test_an_extension_is_found_in_the_history_by_its_offer_and_moves_the_end_whe
     waiting = reservation(backend, block.id)
     assert (waiting.end, waiting.extension_pending_to) == (block.end, offer.end)
     backend.let_pass(timedelta(minutes=10))
-    (told,) = [one for one in backend.cloud.extensions() if one.offer_id == offer.id]
+    (told,) = [extension for extension in backend.cloud.extensions() if extension.offer_id == offer.id]
     assert (told.state, told.reservation_id) == (ExtensionState.PAYMENT_SUCCEEDED, block.id)
     paid = reservation(backend, block.id)
     assert (paid.end, paid.extension_pending_to) == (offer.end, None)

@@ -229,12 +229,12 @@ def test_every_write_to_what_is_not_there_says_gone(
 
 
 def workload_now(backend: Backend, name: str) -> Workload:
-    return next(one for one in backend.cluster.view().workloads if one.name == name)
+    return next(workload for workload in backend.cluster.view().workloads if workload.name == name)
 
 
 def pods_of(backend: Backend, name: str) -> set[str]:
     return {
-        one.uid for one in backend.cluster.view().pods if one.workload == name and one.deleting_until is None
+        pod.uid for pod in backend.cluster.view().pods if pod.workload == name and pod.deleting_until is None
     }
 
 

@@ -250,11 +250,11 @@ def test_a_named_member_waits_in_the_hook_and_is_released(backend: Backend):
     backend.let_pass("5m")
     found = group(backend)
     assert found.desired == 1
-    (waiting,) = [one for one in found.members if one.waits]
+    (waiting,) = [member for member in found.members if member.waits]
     assert (waiting.instance_id, waiting.waits_since) == (goes, at)
     backend.compute.release("mill-train-a", HOOK.name, goes)
     backend.let_pass("5m")
-    assert [one.instance_id for one in group(backend).members] == [keeps]
+    assert [member.instance_id for member in group(backend).members] == [keeps]
     with pytest.raises(Gone):
         backend.compute.release("mill-train-a", HOOK.name, goes)
     with pytest.raises(Gone):

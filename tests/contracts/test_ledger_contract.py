@@ -88,7 +88,7 @@ def test_verdicts_keep_their_order_and_notes(ledger: Ledger):
     ):
         ledger.advance(read, replace(read, verdicts=(*read.verdicts, verdict)))
         (read,) = ledger.purchases()
-    assert [(one.who, one.approved, one.note) for one in read.verdicts] == [
+    assert [(verdict.who, verdict.approved, verdict.note) for verdict in read.verdicts] == [
         ("ana", True, ""), ("bo", True, "for the November run"), ("cy", False, ""),
     ]  # fmt: skip
 
@@ -101,7 +101,7 @@ def test_an_envelope_put_to_approval_again_has_no_verdicts_yet(ledger: Ledger):
     ledger.advance(approved, again)
     assert ledger.purchases() == (again,)
     ledger.advance(again, replace(again, verdicts=(yes("bo"),)))
-    assert [one.who for one in ledger.purchases()[0].verdicts] == ["bo"]
+    assert [verdict.who for verdict in ledger.purchases()[0].verdicts] == ["bo"]
 
 
 @pytest.mark.requirement("CB-3")
@@ -131,7 +131,7 @@ def test_everything_an_intent_says_comes_back(ledger: Ledger):
 def test_launches_are_replaced_by_id_and_settled_ones_leave(ledger: Ledger):
     ledger.write_launch(launch_intent())
     ledger.write_launch(launch_intent(state=LaunchState.LAUNCHED))
-    assert [one.state for one in ledger.launches()] == [LaunchState.LAUNCHED]
+    assert [launch.state for launch in ledger.launches()] == [LaunchState.LAUNCHED]
     ledger.write_launch(launch_intent(state=LaunchState.SETTLED))
     assert ledger.launches() == ()
 

@@ -82,12 +82,12 @@ def spec(*documents: ComputePool | CapacityPlan, **platform: Any) -> Spec:
         "subnets": {ZONE: ["subnet-a"], "us-west-2b": ["subnet-b"]},
         **platform,
     }
-    pools = [one for one in documents if isinstance(one, ComputePool)] or [pool()]
+    pools = [document for document in documents if isinstance(document, ComputePool)] or [pool()]
     return Spec(
         platform=Platform.model_validate({"metadata": {"name": "tides"}, "spec": fields}),
         catalog=load(),
         pools={one.name: one for one in pools},
-        plans={one.name: one for one in documents if isinstance(one, CapacityPlan)},
+        plans={document.name: document for document in documents if isinstance(document, CapacityPlan)},
     )
 
 

@@ -76,7 +76,7 @@ def answered(documents: Spec, at: World, sold: Any) -> World:
     return replace(
         at,
         searches=tuple(OfferSearch(one, at.now, tuple(sold(one))) for one in wanted.offers),
-        extension_searches=tuple(ExtensionSearch(one, at.now, ()) for one in wanted.extensions),
+        extension_searches=tuple(ExtensionSearch(extension, at.now, ()) for extension in wanted.extensions),
     )
 
 
@@ -94,14 +94,14 @@ def market(asked: OfferQuery) -> list[Offer]:
 
 def advised(documents: Spec, *choices: Offer, at: datetime = NOW, **fields: Any) -> World:
     """A world in which these were shown just now, and advised `at` an instant."""
-    shown = tuple(OfferSearch(query(one.end.day), NOW, (one,)) for one in choices)
+    shown = tuple(OfferSearch(query(choice.end.day), NOW, (choice,)) for choice in choices)
     world = a_world(**fields.pop("world", {}))
     made = PlannerResult(
         at,
         basis(documents, world.reservations, world.purchases, world.now),
         tuple(
-            PlannedPurchase("rolling", "p5", one, 7 * DAY, fields.get("since", NOW), 1_234.0)
-            for one in choices
+            PlannedPurchase("rolling", "p5", choice, 7 * DAY, fields.get("since", NOW), 1_234.0)
+            for choice in choices
         ),
     )
     return replace(world, searches=shown, planner_result=made)
@@ -229,7 +229,7 @@ def test_a_planner_result_is_not_used_when_it_is_old_or_its_blocks_have_changed(
     world = advised(documents, offer())
     assert proposals(documents, world)
     assert not proposals(documents, replace(world, reservations=(block(ends_in="2d", count=1, pool="p5"),)))
-    asked_again = tuple(replace(one, at=ahead("30m")) for one in world.searches)
+    asked_again = tuple(replace(search, at=ahead("30m")) for search in world.searches)
     assert proposals(documents, replace(world, now=ahead("29m"), searches=asked_again))
     assert not proposals(documents, replace(world, now=ahead("31m"), searches=asked_again))
     assert not proposals(documents, replace(world, ledger_ok=False))
@@ -287,10 +287,12 @@ def test_an_extension_is_searched_and_proposed_where_it_is_cheaper():
     end = ahead("3d")
     more = tuple(
         ExtensionSearch(
-            one, NOW, (ExtensionOffer(f"cbe-{one.duration.days}", "cr-1", end, end + one.duration, usd),)
+            extension,
+            NOW,
+            (ExtensionOffer(f"cbe-{extension.duration.days}", "cr-1", end, end + extension.duration, usd),),
         )
-        for one in wanted.extensions
-        for usd in [one.duration.days * 1_000]
+        for extension in wanted.extensions
+        for usd in [extension.duration.days * 1_000]
     )
     world = replace(answered(documents, world, market), extension_searches=more)
     world = PlannerRunner(documents).with_result(world)
@@ -313,7 +315,7 @@ def test_without_the_solver_a_block_is_bought_for_each_week_and_it_says_so():
     documents = buying()
     world = replace(a_world(), planner_result=PlannerResult(NOW, (), failure=PlannerFailure.NO_SOLVER))
     plan = decide(documents, world)
-    assert any("a block is bought for each week" in sentence(one.reason) for one in plan.warnings)
+    assert any("a block is bought for each week" in sentence(warning.reason) for warning in plan.warnings)
     assert {one.query.count for one in of(plan, SearchOffers)} == {2}
 
 

@@ -101,7 +101,7 @@ def test_a_gang_that_lost_a_member_is_stopped_to_start_again_whole():
     pods = gang(size=3)
     survivors = running(pods[:2], node("i-1"), node("i-2"))
     plan = decide(spec(), world(block(), node("i-1"), node("i-2"), survivors, pods[2]))
-    assert {action.pod for action in of(plan, Recreate)} == {one.uid for one in survivors}
+    assert {action.pod for action in of(plan, Recreate)} == {survivor.uid for survivor in survivors}
     assert not of(plan, Evict)
     assert why(plan, pods[2]).code == "gang"
     assert "lost a pod" in sentence(why(plan, pods[2]).reason)
@@ -180,7 +180,7 @@ def test_every_waiting_member_of_a_half_admitted_gang_has_a_reason():
     pods = gang(size=3)
     members = [admitted(pods[0]), pods[1]]  # and one that its controller has not made again yet
     plan = decide(spec(), world(block(), node("i-1"), node("i-2"), node("i-3"), members))
-    assert {unmet.pod for unmet in plan.unmet} == {one.uid for one in members}
+    assert {unmet.pod for unmet in plan.unmet} == {member.uid for member in members}
 
 
 def test_an_admitted_gang_keeps_its_room_until_it_is_bound():

@@ -415,7 +415,9 @@ def test_a_minimum_that_is_all_it_has_is_missed_for_as_long_as_each_takes() -> N
 
 
 def way(context: DecisionContext, means: str) -> Mitigation:
-    return next(one for one in mitigations(context, outlook(context)) if one.means == means)
+    return next(
+        mitigation for mitigation in mitigations(context, outlook(context)) if mitigation.means == means
+    )
 
 
 def test_what_would_help_is_priced_and_the_cheapest_comes_first() -> None:
@@ -482,8 +484,10 @@ def test_that_nobody_follows_is_said_two_days_before_and_not_weeks() -> None:
 def test_a_block_whose_payment_is_pending_is_not_counted_on() -> None:
     context, _ = beforehand()
     unpaid = [
-        replace(one, state=ReservationState.PAYMENT_PENDING) if one.id == "cr-2" else one
-        for one in context.world.reservations
+        replace(reservation, state=ReservationState.PAYMENT_PENDING)
+        if reservation.id == "cr-2"
+        else reservation
+        for reservation in context.world.reservations
     ]
     assert (
         outlook(DecisionContext(spec(), replace(context.world, reservations=tuple(unpaid)))).successor is None

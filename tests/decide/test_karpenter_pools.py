@@ -45,7 +45,7 @@ def test_a_gang_is_let_go_with_a_word_that_nobody_promises_it_whole():
     members = gang("g", 2, gpus=8, expected="2h")
     plan = decide(spec(KARPENTER), world(block(free=4), members))
     assert [len(one.pods) for one in of(plan, Admit)] == [2]
-    assert any("knows no gangs" in sentence(one.reason) for one in plan.warnings)
+    assert any("knows no gangs" in sentence(warning.reason) for warning in plan.warnings)
 
 
 def test_no_more_are_let_go_than_the_block_holds():

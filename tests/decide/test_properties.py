@@ -30,7 +30,9 @@ def essence(action: Action) -> object:
         return ("launch", replace(action.intent, id="-"))
     if isinstance(action, Admit):
         return ("admit", frozenset(action.pods), action.source_label)
-    return type(action), tuple(getattr(action, one.name) for one in fields(action) if one.name != "reason")
+    return type(action), tuple(
+        getattr(action, field.name) for field in fields(action) if field.name != "reason"
+    )
 
 
 def essences(plan: Plan) -> Counter:
@@ -39,16 +41,16 @@ def essences(plan: Plan) -> Counter:
 
 def copied(there: World) -> World:
     """The same facts in new objects, so that nothing can be remembered by identity."""
-    pods = tuple(replace(one) for one in there.pods)
+    pods = tuple(replace(pod) for pod in there.pods)
     index: dict[str, list[Pod]] = {}
-    for one in pods:
-        if one.node:
-            index.setdefault(one.node, []).append(one)
+    for pod in pods:
+        if pod.node:
+            index.setdefault(pod.node, []).append(pod)
     return replace(
         there,
         pods=pods,
-        nodes=tuple(replace(one) for one in there.nodes),
-        reservations=tuple(replace(one) for one in there.reservations),
+        nodes=tuple(replace(node) for node in there.nodes),
+        reservations=tuple(replace(reservation) for reservation in there.reservations),
         pods_by_node={name: tuple(bound) for name, bound in index.items()},
     )
 
@@ -101,11 +103,11 @@ def test_every_gated_pod_is_admitted_or_has_one_reason(there: World):
     admitted = {uid for action in of(plan, Admit) for uid in action.pods}
     told = Counter(unmet.pod for unmet in plan.unmet)
     assert all(count == 1 for count in told.values())
-    for one in there.pods:
-        if waits(one) and one.gated:
-            assert (one.uid in admitted) != (one.uid in told), one.full_name
-        elif not waits(one):
-            assert one.uid not in told, one.full_name
+    for pod in there.pods:
+        if waits(pod) and pod.gated:
+            assert (pod.uid in admitted) != (pod.uid in told), pod.full_name
+        elif not waits(pod):
+            assert pod.uid not in told, pod.full_name
 
 
 @given(there=worlds())
@@ -113,10 +115,10 @@ def test_nobody_is_admitted_twice_and_gangs_only_whole(there: World):
     plan = decide(SPEC, there)
     admitted = Counter(uid for action in of(plan, Admit) for uid in action.pods)
     assert all(count == 1 for count in admitted.values())
-    for one in there.pods:
-        if one.gang is not None and one.uid in admitted:
-            members = [other for other in there.pods if other.gang == one.gang]
-            assert len(members) == one.gang.size
+    for pod in there.pods:
+        if pod.gang is not None and pod.uid in admitted:
+            members = [other for other in there.pods if other.gang == pod.gang]
+            assert len(members) == pod.gang.size
             assert all(other.uid in admitted for other in members)
 
 
@@ -125,17 +127,17 @@ def test_admitted_pods_fit_the_nodes_they_are_pinned_to(there: World):
     """Summed over a source: what is admitted asks for no more GPUs than its Ready nodes have free."""
     plan = decide(SPEC, there)
     wanted: Counter = Counter()
-    by_uid = {one.uid: one for one in there.pods}
+    by_uid = {pod.uid: pod for pod in there.pods}
     for action in of(plan, Admit):
         for uid in action.pods:
             wanted[action.source_label] += dict(by_uid[uid].shape.requests).get("nvidia.com/gpu", 0)
     free: Counter = Counter()
-    for one in there.nodes:
-        if one.instance is not None and one.kube is not None and one.instance.owner == "tides":
-            bound = there.pods_by_node.get(one.kube.name, ())
+    for node in there.nodes:
+        if node.instance is not None and node.kube is not None and node.instance.owner == "tides":
+            bound = there.pods_by_node.get(node.kube.name, ())
             used = sum(dict(each.shape.requests).get("nvidia.com/gpu", 0) for each in bound)
-            free[one.instance.source.label] += max(
-                0, dict(one.kube.allocatable).get("nvidia.com/gpu", 0) - used
+            free[node.instance.source.label] += max(
+                0, dict(node.kube.allocatable).get("nvidia.com/gpu", 0) - used
             )
     for label, gpus in wanted.items():
         assert gpus <= free[label]
@@ -144,8 +146,10 @@ def test_admitted_pods_fit_the_nodes_they_are_pinned_to(there: World):
 @pytest.mark.requirement("PE-23")
 @given(there=worlds())
 def test_no_action_ever_names_a_strangers_instance(there: World):
-    theirs = {one.key for one in there.nodes if one.instance is not None and one.instance.owner != "tides"}
-    names = {one.name for one in there.nodes if one.key in theirs}
+    theirs = {
+        node.key for node in there.nodes if node.instance is not None and node.instance.owner != "tides"
+    }
+    names = {node.name for node in there.nodes if node.key in theirs}
     plan = decide(SPEC, there)
     assert not theirs & {action.instance_id for action in of(plan, Terminate)}
     assert not names & {getattr(action, "node", "") for action in plan.actions}

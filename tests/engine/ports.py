@@ -83,14 +83,14 @@ class TinyCloud(Script):
     def search_offers(self, query: OfferQuery) -> Sequence[Offer]:
         with self.around("search_offers"):
             return tuple(
-                one
-                for one in self.offers
-                if one.start >= query.earliest_start and one.end <= query.latest_end
+                offer
+                for offer in self.offers
+                if offer.start >= query.earliest_start and offer.end <= query.latest_end
             )
 
     def purchase(self, offer_id: str, tags: Pairs) -> Sequence[Reservation]:
         with self.around("purchase"):
-            offer = next((one for one in self.offers if one.id == offer_id), None)
+            offer = next((offer for offer in self.offers if offer.id == offer_id), None)
             if offer is None:
                 raise NoCapacity("the offer is gone")
             self.purchases.append((offer_id, tags))
@@ -170,10 +170,10 @@ class TinyCluster(Script):
     def view(self) -> ClusterView:
         with self.around("view"):
             bound: dict[str, tuple[Pod, ...]] = {}
-            for one in self.pods:
-                if one.node:
-                    bound[one.node] = (*bound.get(one.node, ()), one)
-            kubes = tuple(one.kube for one in self.nodes if one.kube is not None)
+            for pod in self.pods:
+                if pod.node:
+                    bound[pod.node] = (*bound.get(pod.node, ()), pod)
+            kubes = tuple(node.kube for node in self.nodes if node.kube is not None)
             return ClusterView(kubes, tuple(self.pods), (), bound)
 
     def evict(self, pod: str) -> bool:
@@ -248,7 +248,7 @@ class Outside:
 
     def has(self, *nodes: Node) -> None:
         """These nodes are there, on both sides."""
-        for one in nodes:
-            self.cluster.nodes.append(one)
-            if one.instance is not None:
-                self.cloud.running[one.instance.id] = one.instance
+        for node in nodes:
+            self.cluster.nodes.append(node)
+            if node.instance is not None:
+                self.cloud.running[node.instance.id] = node.instance

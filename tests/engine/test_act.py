@@ -93,7 +93,7 @@ def test_each_action_asks_the_cluster_for_exactly_one_thing(outside: Outside, ac
 def test_a_failing_action_does_not_stop_the_others(outside: Outside):
     outside.cluster.fail("mark_ready", Retryable("slow down"))
     outcomes = outside.act(MarkReady("n1", PASSED), MarkReady("n2", PASSED))
-    assert [one.error for one in outcomes] == ["retryable", ""]
+    assert [outcome.error for outcome in outcomes] == ["retryable", ""]
     assert outside.cluster.asked == [("mark_ready", "n2")]
 
 
@@ -102,7 +102,7 @@ def test_what_is_gone_already_is_done(outside: Outside):
     outcomes = outside.act(
         RemoveNode("n", GONE), Terminate("i-404", TerminateReason(TerminateKind.KUBELET_LOST))
     )
-    assert [one.error for one in outcomes] == ["", ""]
+    assert [outcome.error for outcome in outcomes] == ["", ""]
     assert "already gone" in outcomes[0].detail
 
 

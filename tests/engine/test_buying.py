@@ -173,7 +173,7 @@ def test_two_purchases_of_one_plan_cannot_exceed_the_budget_together():
     second = replace(GRANTED, id="tp-2", window="other")
     outside.books.propose(second)
     outcomes = outside.act(SubmitPurchase(GRANTED, ""), SubmitPurchase(second, ""))
-    assert [one.error for one in outcomes] == ["", "refused"]
+    assert [outcome.error for outcome in outcomes] == ["", "refused"]
 
 
 def test_a_purchase_in_doubt_counts_as_spent_at_submit():
@@ -280,7 +280,7 @@ def test_a_refusal_is_recorded_so_that_it_is_not_tried_again_at_every_tick():
     outside.clock.pass_time(minutes=5)
     tick = engine.tick()
     assert tick is not None
-    assert not [one for one in tick.outcomes if isinstance(one.action, SubmitPurchase)]
+    assert not [outcome for outcome in tick.outcomes if isinstance(outcome.action, SubmitPurchase)]
 
 
 @pytest.mark.parametrize("tag", ["tp-other", "tp-1"], ids=["another purchase", "this very one"])

@@ -32,7 +32,7 @@ def watch(outside: Outside, *minutes: int) -> None:
 
 
 def lines(outside: Outside) -> dict[str, BlockHours]:
-    return {one.team: one for one in outside.books.block_hours()}
+    return {block_hour.team: block_hour for block_hour in outside.books.block_hours()}
 
 
 def test_hours_are_counted_by_team_and_all_a_block_holds_without_one():

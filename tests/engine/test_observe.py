@@ -67,7 +67,7 @@ def test_half_an_answer_from_aws_is_no_answer(outside: Outside):
     outside.cloud.fail("instances", Retryable("throttled"))
     seen = eyes.look()
     assert not seen.cloud_ok
-    assert [one.id for one in seen.reservations] == ["cr-1"]
+    assert [reservation.id for reservation in seen.reservations] == ["cr-1"]
 
 
 def test_what_the_cluster_says_is_new_even_while_aws_is_away(outside: Outside):
@@ -128,10 +128,10 @@ def test_what_daemons_took_is_remembered_after_the_node_is_gone(outside: Outside
 def test_a_block_that_is_missing_from_a_list_is_still_there(outside: Outside):
     """Lists are eventually consistent: what lived a moment ago is not bought again because one left it out."""
     looks = observer(outside)
-    assert [one.id for one in looks.look().reservations] == ["cr-1"]
+    assert [reservation.id for reservation in looks.look().reservations] == ["cr-1"]
     outside.cloud.held = []
     outside.clock.pass_time(minutes=30)
-    assert [one.id for one in looks.look().reservations] == ["cr-1"]
+    assert [reservation.id for reservation in looks.look().reservations] == ["cr-1"]
     outside.clock.pass_time(minutes=31)
     assert looks.look().reservations == ()
 

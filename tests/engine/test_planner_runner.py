@@ -99,7 +99,9 @@ def test_a_calendar_is_bought_in_a_rehearsal_and_the_same_seed_buys_the_same():
     for run in runs:
         run.run()
     assert runs[0].done == runs[1].done
-    bought = [one for one in runs[0].ledger.purchases() if one.state is PurchaseState.CONFIRMED]
+    bought = [
+        purchase for purchase in runs[0].ledger.purchases() if purchase.state is PurchaseState.CONFIRMED
+    ]
     assert len(bought) >= 3
     assert len({one.window for one in bought}) == len(bought)
 
@@ -123,11 +125,11 @@ def test_a_restarted_engine_plans_again_and_buys_nothing_twice():
     spec, scenario = documents(days=2)
     rehearsal = Rehearsal(spec, scenario, 1)
     rehearsal.run_until(rehearsal.start + timedelta(hours=1))
-    before = {one.id for one in rehearsal.ledger.purchases()}
+    before = {purchase.id for purchase in rehearsal.ledger.purchases()}
     rehearsal.crash_engine("")
     rehearsal.run_until(rehearsal.start + timedelta(hours=12))
     assert before
-    assert {one.id for one in rehearsal.ledger.purchases()} == before
+    assert {purchase.id for purchase in rehearsal.ledger.purchases()} == before
 
 
 def test_the_clock_of_a_live_rehearsal_stops_while_the_planner_runs():

@@ -34,7 +34,7 @@ def tick(seen: World) -> Tick:
 
 
 def keys(book: MemoryAlerts, **which: bool) -> list[str]:
-    return [one.alert.key for one in book.alerts(**which)]
+    return [alert.alert.key for alert in book.alerts(**which)]
 
 
 class Days:
@@ -78,13 +78,13 @@ def test_each_alert_is_sent_once_over_restarts_of_the_engine(
         days.tick()
         days.tick()
         days.restart()
-    assert [(one["event"], one["kind"]) for one in receiver.bodies()] == [("raised", "approval-waiting")]
+    assert [(body["event"], body["kind"]) for body in receiver.bodies()] == [("raised", "approval-waiting")]
     (proposed,) = days.ledger.purchases()
     days.ledger.advance(proposed, replace(proposed, state=PurchaseState.REFUSED, state_at=clock.now()))
     for _ in range(3):
         days.tick()
         days.restart()
-    assert [one["event"] for one in receiver.bodies()] == ["raised", "resolved"]
+    assert [body["event"] for body in receiver.bodies()] == ["raised", "resolved"]
     (told,) = days.ledger.alerts.alerts()
     assert told.resolved_at is not None
     assert [delivery.sent_at is not None for delivery in told.deliveries] == [True, True]
@@ -143,12 +143,12 @@ def test_a_flickering_alert_is_raised_again_only_if_it_stays():
         watch.after(tick(world(intent(), now=at)))
         watch.after(tick(world(now=at + timedelta(minutes=1))))
         at += timedelta(minutes=2)
-    assert [one.occasion for one in book.alerts()] == [1]
+    assert [alert.occasion for alert in book.alerts()] == [1]
     assert book.alerts(open_only=True) == ()
     for _ in range(20):
         watch.after(tick(world(intent(), now=at)))
         at += FLICKERS / 10
-    assert [one.occasion for one in book.alerts(open_only=True)] == [2]
+    assert [alert.occasion for alert in book.alerts(open_only=True)] == [2]
 
 
 def test_an_unwritable_book_stops_no_tick_and_is_written_later(caplog: pytest.LogCaptureFixture):
@@ -194,7 +194,7 @@ def test_alerting_records_and_delivers_for_a_run_loop(receiver: Receiver, tmp_pa
         alerting.after(tick(world(intent(inside={"expires_at": now + timedelta(days=1)}), now=now)))
         receiver.wait()
         alerting.after(tick(world(now=WallClock().now())))
-    assert [one["event"] for one in receiver.bodies()] == ["raised", "resolved"]
+    assert [body["event"] for body in receiver.bodies()] == ["raised", "resolved"]
     assert book.unsent() == ()
     assert book.heartbeat() == now
 

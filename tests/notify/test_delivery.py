@@ -110,7 +110,7 @@ def test_a_resolved_alert_is_sent(receiver: Receiver, book: MemoryAlerts, clock:
     book.raise_alert(GONE, NOW, ["ops"])
     book.resolve_alert(GONE.key, NOW)
     postman(of, book, clock).deliver_due()
-    assert [one["event"] for one in receiver.bodies()] == ["raised", "resolved"]
+    assert [body["event"] for body in receiver.bodies()] == ["raised", "resolved"]
 
 
 def test_a_crash_between_sending_and_marking_sends_again_with_the_same_id(receiver: Receiver, clock: Hands):

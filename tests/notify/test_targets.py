@@ -64,9 +64,9 @@ def test_pagerduty_gets_trigger_and_resolve(receiver: Receiver, monkeypatch: pyt
     target = {"name": "pager", "type": "pagerduty", "url": receiver.url, "routingKeyFrom": {"env": "PD"}}
     assert send(target).outcome == "sent"
     assert send(target, resolved_at=NOW).outcome == "sent"
-    assert [one["event_action"] for one in receiver.bodies()] == ["trigger", "resolve"]
-    assert {one["dedup_key"] for one in receiver.bodies()} == {"tides/offer-gone/tp-1"}
-    assert {one["routing_key"] for one in receiver.bodies()} == {"R123"}
+    assert [body["event_action"] for body in receiver.bodies()] == ["trigger", "resolve"]
+    assert {body["dedup_key"] for body in receiver.bodies()} == {"tides/offer-gone/tp-1"}
+    assert {body["routing_key"] for body in receiver.bodies()} == {"R123"}
 
 
 @pytest.mark.parametrize(

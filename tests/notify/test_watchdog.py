@@ -34,7 +34,7 @@ def watchdog(receiver: Receiver, book: MemoryAlerts, clock: Hands) -> Watchdog:
 
 
 def told(receiver: Receiver) -> list[tuple[str, str]]:
-    return [(one["event"], one["key"]) for one in receiver.bodies()]
+    return [(body["event"], body["key"]) for body in receiver.bodies()]
 
 
 @pytest.mark.requirement("CB-16")

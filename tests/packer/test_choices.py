@@ -136,7 +136,7 @@ def test_the_cheapest_zone_is_taken_where_any_will_do():
 def test_at_the_same_price_the_fewest_gpus_are_wasted():
     types = [gpus("eight", 8, 0.0), gpus("two", 2, 0.0), gpus("four", 4, 0.0)]
     assert kind_of(problem([pending(gpus=2)], [], types)) == ["two"]
-    stocked = [replace(one, stock=one.name) for one in types]
+    stocked = [replace(instance_type, stock=instance_type.name) for instance_type in types]
     assert kind_of(problem([pending(gpus=2)], [], stocked, stocks={"two": 1, "four": 1, "eight": 1})) == [
         "two"
     ]

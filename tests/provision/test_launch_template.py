@@ -80,9 +80,9 @@ def test_with_efa_each_card_has_an_interface_with_the_security_groups():
     made = template(documents(node_class={"efa": True}))
     cards = made.data["NetworkInterfaces"]
     assert [card["NetworkCardIndex"] for card in cards] == list(range(32))
-    assert [one["DeviceIndex"] for one in cards] == [0] + [1] * 31
-    assert [one["InterfaceType"] for one in cards] == ["efa"] + ["efa-only"] * 31
-    assert all(one["Groups"] == ["sg-0aa0aa0a"] for one in cards)
+    assert [card["DeviceIndex"] for card in cards] == [0] + [1] * 31
+    assert [card["InterfaceType"] for card in cards] == ["efa"] + ["efa-only"] * 31
+    assert all(card["Groups"] == ["sg-0aa0aa0a"] for card in cards)
     assert "SecurityGroupIds" not in made.data
 
 

@@ -123,7 +123,7 @@ def test_efa_nodes_get_a_security_group_that_allows_all_traffic_between_them():
     assert (outbound["IpProtocol"], outbound["DestinationSecurityGroupId"]) == ("-1", own)
     cards = made["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"]["NetworkInterfaces"]
     assert len(cards) == 32
-    assert all(one["Groups"] == ["sg-0aa0aa0a", own] for one in cards)
+    assert all(card["Groups"] == ["sg-0aa0aa0a", own] for card in cards)
 
 
 def test_without_efa_there_is_no_efa_security_group():

@@ -29,7 +29,7 @@ def tell(tmp_path):
         narrator, lines = Narrator(rehearsal), []
         while rehearsal.next_at() < rehearsal.start + until and rehearsal.step():
             lines += narrator.news(DisplayNames({id_: name for name, id_ in rehearsal.cloud.names.items()}))
-        return [f"{one.who} {one.text}" for one in lines]
+        return [f"{line.who} {line.text}" for line in lines]
 
     return told
 

@@ -18,7 +18,7 @@ EKS = "Amazon EKS Node Group Capacity Scaledown Before Reservation End"
 
 
 def found(told: Survey) -> dict[str, Trap]:
-    return {one.code: one for one in traps(told, load())}
+    return {trap.code: trap for trap in traps(told, load())}
 
 
 def test_a_healthy_account_has_no_traps():
@@ -31,7 +31,7 @@ def test_every_trap_says_what_to_do():
         block(available=1), groups=(group(hooks=(), subnets=("subnet-b",)),), machines=(machine("i-9"),)
     )
     assert len(traps(troubled, load())) == 5
-    assert all(one.fix and one.what and one.about for one in traps(troubled, load()))
+    assert all(trap.fix and trap.what and trap.about for trap in traps(troubled, load()))
 
 
 # --- groups -------------------------------------------------------------------------------------------

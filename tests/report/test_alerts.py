@@ -224,9 +224,9 @@ def test_a_calendar_is_a_demand_that_goes_on_too(things: list[Any], told: list[s
     steady = {"instanceTypes": ["p5.48xlarge"], "entries": [{"name": "base", "constant": {"instances": 4}}]}
     document = plan(demand=[], calendar=steady)
     found = [
-        one.about
-        for one in alerts(buying(document=document), world(things), Plan(), ())
-        if one.kind is AlertKind.EXTENSION_CLOSING
+        alert.about
+        for alert in alerts(buying(document=document), world(things), Plan(), ())
+        if alert.kind is AlertKind.EXTENSION_CLOSING
     ]
     assert found == told
 

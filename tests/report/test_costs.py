@@ -36,11 +36,11 @@ def test_who_uses_gpus_pays_their_share_and_the_owner_pays_for_the_rest():
     (pool,) = told.pools
     assert (pool.gpu_hours_used, pool.gpu_hours_idle) == (16, 64)
     assert (pool.used_usd, pool.idle_usd) == (160, 640)
-    assert [(one.team, one.gpu_hours, one.usd) for one in told.teams] == [
+    assert [(team.team, team.gpu_hours, team.usd) for team in told.teams] == [
         ("speech", 8, 80),
         ("vision", 8, 80),
     ]
-    assert [one.workload for one in told.jobs] == ["Job/a", "Job/b"]
+    assert [job.workload for job in told.jobs] == ["Job/a", "Job/b"]
 
 
 @pytest.mark.requirement("PE-16")
@@ -54,7 +54,7 @@ def test_the_saving_counts_idle_hours_against_the_pool_and_not_against_who_worke
 
 @pytest.mark.requirement("PE-16")
 def test_work_of_another_pool_on_a_block_is_that_pools_and_idle_stays_with_the_owner():
-    told = {one.pool: one for one in costs([paid(use(8, hours=4, pool="guest"))]).pools}
+    told = {pool.pool: pool for pool in costs([paid(use(8, hours=4, pool="guest"))]).pools}
     assert (told["guest"].used_usd, told["guest"].idle_usd) == (320, 0)
     assert (told["p5"].used_usd, told["p5"].idle_usd) == (0, 480)
 
@@ -110,7 +110,7 @@ def test_everything_adds_up(some: list[Paid]):
     told = costs(some)
     all_usd = sum(one.hours * one.usd_per_hour + one.outside_usd for one in some)
     assert told.total_usd == pytest.approx(all_usd, abs=1e-6)
-    assert sum(one.usd for one in told.teams) == pytest.approx(told.used_usd, abs=1e-6)
-    assert sum(one.usd for one in told.jobs) == pytest.approx(told.used_usd, abs=1e-6)
-    hours = sum(one.gpu_hours_used + one.gpu_hours_idle for one in told.pools)
+    assert sum(team.usd for team in told.teams) == pytest.approx(told.used_usd, abs=1e-6)
+    assert sum(job.usd for job in told.jobs) == pytest.approx(told.used_usd, abs=1e-6)
+    hours = sum(pool.gpu_hours_used + pool.gpu_hours_idle for pool in told.pools)
     assert hours == pytest.approx(sum(one.hours * one.gpus for one in some), abs=1e-6)

@@ -41,7 +41,7 @@ def test_karpenter_and_groups_end_instances_before_ec2_does():
         machines=(tagged("i-1", KARPENTER), machine("i-2")),
         groups=(group(schedules=(down,), members=("i-2",)),),
     )
-    assert [(one.at, one.why, one.instances) for one in endings(told)] == [
+    assert [(ending.at, ending.why, ending.instances) for ending in endings(told)] == [
         (at("40h"), "its group scales to 0 (before-the-end)", ("i-2",)),
         (at("2d") - 40 * MINUTE, "Karpenter deletes it", ("i-1",)),
     ]
@@ -95,7 +95,7 @@ def test_a_member_of_a_group_belongs_to_it_without_a_tag():
         block(), machines=(machine(), machine("i-2")),
         groups=(group(members=("i-1",)), node_group(members=("i-2",))),
     )  # fmt: skip
-    assert sorted(one.whose for one in endings(told)) == ["Auto Scaling group g", "node group train"]
+    assert sorted(ending.whose for ending in endings(told)) == ["Auto Scaling group g", "node group train"]
 
 
 @pytest.mark.parametrize(

@@ -30,19 +30,19 @@ def bought(**fields: object) -> PurchaseIntent:
 
 def told(*things: PurchaseIntent | BlockHours | CostLine) -> Costs:
     def of(kind: type) -> list:
-        return [one for one in things if isinstance(one, kind)]
+        return [thing for thing in things if isinstance(thing, kind)]
 
     return ledger_costs(load(), of(PurchaseIntent), of(BlockHours), of(CostLine), NOW)
 
 
 def test_a_fee_is_spread_over_the_hours_it_pays_for():
     costs = told(bought(), HELD, VISION, SPEECH)
-    pools = {one.pool: one for one in costs.pools}
+    pools = {pool.pool: pool for pool in costs.pools}
     assert pools["p5"].used_usd == pytest.approx(2000)
     assert pools["guest"].used_usd == pytest.approx(400)
     assert (pools["p5"].gpu_hours_idle, pools["p5"].idle_usd) == pytest.approx((2000, 4000))
     assert pools["guest"].gpu_hours_idle == 0
-    assert {one.team: one.usd for one in costs.teams} == pytest.approx({"vision": 2000, "speech": 400})
+    assert {team.team: team.usd for team in costs.teams} == pytest.approx({"vision": 2000, "speech": 400})
     price = load().types["p5.48xlarge"].on_demand_usd_h
     assert price is not None
     assert pools["p5"].on_demand_usd == pytest.approx(1000 * price / 8)
@@ -50,7 +50,7 @@ def test_a_fee_is_spread_over_the_hours_it_pays_for():
 
 def test_unseen_and_future_hours_are_outside_and_the_sum_is_the_fee():
     costs = told(bought(), HELD, VISION, SPEECH)
-    assert sum(one.outside_usd for one in costs.pools) == pytest.approx(15_360 - 3200 * 2)
+    assert sum(pool.outside_usd for pool in costs.pools) == pytest.approx(15_360 - 3200 * 2)
     assert costs.total_usd == pytest.approx(15_360)
 
 
@@ -89,4 +89,4 @@ def test_hourly_costs_are_charged_to_the_team():
     costs = told(ended, runs)
     (pool,) = costs.pools
     assert (pool.used_usd, pool.gpu_hours_used, pool.on_demand_usd, pool.saving_usd) == (14, 12, 14, 0)
-    assert {one.team: one.usd for one in costs.teams} == {"vision": 8, "": 6}
+    assert {team.team: team.usd for team in costs.teams} == {"vision": 8, "": 6}

@@ -74,12 +74,23 @@ _RECREATE = RecreateReason(RecreateKind.NO_ROOM_LEFT, "cr-1")
 
 def launches_on_a_full_block(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
-    for one in world.reservations:
-        if one.state is ReservationState.ACTIVE and one.available == 0 and one.kind is SourceKind.BLOCK:
+    for reservation in world.reservations:
+        if (
+            reservation.state is ReservationState.ACTIVE
+            and reservation.available == 0
+            and reservation.kind is SourceKind.BLOCK
+        ):
             intent = LaunchIntent(
-                "ti-one-more", "train", one.source, one.instance_type, one.zone, 1, "native", world.now
+                "ti-one-more",
+                "train",
+                reservation.source,
+                reservation.instance_type,
+                reservation.zone,
+                1,
+                "native",
+                world.now,
             )
-            yield Launch(intent, LaunchReason(LaunchKind.BLOCK_ACTIVE, one.id, 1))
+            yield Launch(intent, LaunchReason(LaunchKind.BLOCK_ACTIVE, reservation.id, 1))
 
 
 def without_limits(spec: Spec) -> Spec:
@@ -87,7 +98,9 @@ def without_limits(spec: Spec) -> Spec:
 
 
 def without_caps(spec: Spec) -> Spec:
-    sources = [one.model_copy(update={"max_hourly_usd": 900.0}) for one in spec.pools["train"].spec.sources]
+    sources = [
+        source.model_copy(update={"max_hourly_usd": 900.0}) for source in spec.pools["train"].spec.sources
+    ]
     return with_pool(spec, sources=tuple(sources))
 
 
@@ -116,7 +129,8 @@ class RetryingCloud(SimCloud):
 
 def ten_minutes_late(spec: Spec, world: World) -> Plan:
     late = tuple(
-        replace(one, end=one.end + timedelta(minutes=10)) if one.end else one for one in world.reservations
+        replace(reservation, end=reservation.end + timedelta(minutes=10)) if reservation.end else reservation
+        for reservation in world.reservations
     )
     return decide(spec, replace(world, reservations=late))
 
@@ -173,17 +187,17 @@ def ignores_budgets(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
 def breaks_before_it_makes(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     """Skips "B Ready first": the set goes when its pair is merely on its way."""
     yield from plan.actions
-    sets = {one.name: one for one in world.workloads}
-    for one in world.workloads:
-        pair = sets.get(one.pair)
-        if pair is not None and one.ready and pair.replicas >= one.replicas > pair.ready:
-            yield ScaleWorkload(one.name, 0, 0, (), HandoverReason(HandoverKind.PAIR_READY, pair.name))
+    sets = {workload.name: workload for workload in world.workloads}
+    for workload in world.workloads:
+        pair = sets.get(workload.pair)
+        if pair is not None and workload.ready and pair.replicas >= workload.replicas > pair.ready:
+            yield ScaleWorkload(workload.name, 0, 0, (), HandoverReason(HandoverKind.PAIR_READY, pair.name))
 
 
 def lets_go_when_more_are_asked_for(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     """Likewise: those on A go when those on B are merely asked for."""
     yield from plan.actions
-    adding = {one.name for one in world.workloads if one.added}
+    adding = {workload.name for workload in world.workloads if workload.added}
     draining = {node.kube.name for node in world.nodes if node.kube and node.kube.draining_since}
     for pod in _working(world):
         if pod.workload in adding and pod.node in draining and pod.deleting_until is None:
@@ -218,5 +232,5 @@ def ends_strangers(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
 
 
 def takes_what_it_sees(spec: Spec, world: World) -> Plan:
-    owned = tuple(replace(one, owner="mill") for one in world.reservations)
+    owned = tuple(replace(reservation, owner="mill") for reservation in world.reservations)
     return decide(spec, replace(world, reservations=owned))

@@ -182,7 +182,7 @@ def deciding_wrongly(change: Callable[[Spec, World, Plan], Iterable[Action]]) ->
 def without(*kinds: type[Action]) -> Decide:
     """An engine that never does certain things."""
     return deciding_wrongly(
-        lambda spec, world, plan: [one for one in plan.actions if not isinstance(one, kinds)]
+        lambda spec, world, plan: [action for action in plan.actions if not isinstance(action, kinds)]
     )
 
 

@@ -80,7 +80,7 @@ def test_extensions_and_tags_are_found_again(process: Open):
     account.advance(timedelta(hours=1))
     (found,) = process().reservations()
     assert (found.end, dict(found.tags)["team"]) == (offer.end, "ml")
-    assert [one.state for one in process().extensions()] == [ExtensionState.PAYMENT_SUCCEEDED]
+    assert [extension.state for extension in process().extensions()] == [ExtensionState.PAYMENT_SUCCEEDED]
 
 
 def test_reading_does_not_change_the_account_file(process: Open, path: Path):

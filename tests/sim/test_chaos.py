@@ -126,7 +126,7 @@ class _Untagged(Buyer):
             return super()._purchase(submitted, offer)
         for _ in range(2):
             blocks = self._cloud.purchase(offer.id, ())
-        return tuple(sorted(one.id for one in blocks)), offer.fee_usd
+        return tuple(sorted(block.id for block in blocks)), offer.fee_usd
 
 
 class _LosesExtensions(Buyer):
@@ -149,7 +149,7 @@ class _LosesExtensions(Buyer):
 def _lavish(spec: Spec, world: World) -> Plan:
     """Asks for three times the time it needs, and for the money."""
     plan = decide(spec, world)
-    return replace(plan, actions=tuple(_longer(one) for one in plan.actions))
+    return replace(plan, actions=tuple(_longer(action) for action in plan.actions))
 
 
 def _longer(action: Any) -> Any:
@@ -184,14 +184,16 @@ def _engine_with(buyer: type[Buyer], decides: Any = decide) -> Any:
 def _forgets(spec: Spec, world: World) -> Plan:
     plan = decide(spec, world)
     kept = [
-        one for one in plan.actions if not (isinstance(one, SettlePurchase) and one.outcome == "confirmed")
+        action
+        for action in plan.actions
+        if not (isinstance(action, SettlePurchase) and action.outcome == "confirmed")
     ]
     return Plan(tuple(kept), plan.unmet, plan.warnings, plan.wake_at)
 
 
 def _eager(spec: Spec, world: World) -> Plan:
     plan = decide(spec, world)
-    asked = [one for one in world.purchases if one.state is PurchaseState.PROPOSED]
+    asked = [purchase for purchase in world.purchases if purchase.state is PurchaseState.PROPOSED]
     return Plan(
         (*plan.actions, *(SubmitPurchase(one, PurchaseReason(ReasonKind.APPROVED)) for one in asked)),
         wake_at=plan.wake_at,

@@ -78,7 +78,7 @@ def test_a_purchase_is_seen_by_its_buyer_at_once_and_by_readers_later():
     for number in range(8):
         block = account.buy(intent=f"p-{number}")
         bought_at = account.now
-        while block.id not in [one.id for one in account.cloud.reservations()]:
+        while block.id not in [reservation.id for reservation in account.cloud.reservations()]:
             account.wait("1s")
         seen_after.append(account.now - bought_at)
     assert timedelta(0) <= min(seen_after) < max(seen_after) <= timedelta(seconds=90)
@@ -104,10 +104,10 @@ def test_an_ended_block_is_listed_for_a_day():
     account = Account()
     block = account.block(duration="1d")
     account.until(START + 2 * DAY - MINUTE)
-    assert [one.id for one in account.cloud.reservations()] == [block.id]
+    assert [reservation.id for reservation in account.cloud.reservations()] == [block.id]
     account.wait("1m")
     assert account.cloud.reservations() == ()
-    assert [one.id for one in account.cloud.all_reservations()] == [block.id]
+    assert [reservation.id for reservation in account.cloud.all_reservations()] == [block.id]
 
 
 def test_a_read_returns_the_same_objects_for_what_did_not_change():

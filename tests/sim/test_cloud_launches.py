@@ -107,7 +107,7 @@ def test_terminating_is_idempotent_until_aws_has_forgotten_the_instance():
         account.cloud.terminate(instance_id)
     account.wait("10m")
     account.cloud.terminate(instance_id)
-    assert [one.state for one in account.cloud.instances()] == [InstanceState.TERMINATED]
+    assert [instance.state for instance in account.cloud.instances()] == [InstanceState.TERMINATED]
     account.wait("1h")
     assert account.cloud.instances() == ()
     with pytest.raises(Gone):
@@ -159,7 +159,7 @@ def test_instances_of_others_on_a_block_take_slots_and_have_no_owner_tag():
     assert account.reservation("a").available == 1
     assert {account.instance(one).owner for one in ids} == {""}
     account.wait("5s")
-    assert {one.id for one in account.cloud.instances()} == set(ids)
+    assert {instance.id for instance in account.cloud.instances()} == set(ids)
 
 
 # --- sources side by side ---------------------------------------------------------------------------

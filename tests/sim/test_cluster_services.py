@@ -98,7 +98,7 @@ def test_a_pair_is_two_sets_of_which_one_has_no_replicas() -> None:
     first, second = workload(simulated, "StatefulSet/chat"), workload(simulated, "StatefulSet/chat-pair")
     assert (first.method, first.pair, second.pair) == (Method.PAIRED, second.name, first.name)
     assert (first.ready, second.replicas) == (4, 0)
-    assert [one.workload for one in simulated.cluster.view().budgets] == ["StatefulSet/chat"]
+    assert [budget.workload for budget in simulated.cluster.view().budgets] == ["StatefulSet/chat"]
     simulated.cluster.scale(second.name, 2, 0, ())
     simulated.pass_time("6m")
     assert simulated.cluster.services["chat"].ready == 6

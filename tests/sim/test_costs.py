@@ -50,15 +50,15 @@ def reconcile(rehearsal: Rehearsal) -> None:
     told = rehearsal_costs(rehearsal, end)
     owner = rehearsal.spec.platform.spec.deployment
     fees_usd = sum(
-        one.fee_usd
-        for one in rehearsal.cloud.all_reservations()
-        if one.owner == owner
-        and one.state not in (ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED)
+        reservation.fee_usd
+        for reservation in rehearsal.cloud.all_reservations()
+        if reservation.owner == owner
+        and reservation.state not in (ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED)
     )
     bill_usd = fees_usd + sum(rehearsal.cloud.hourly_usd().values())
     assert bill_usd > 0
     assert told.total_usd == pytest.approx(bill_usd, abs=1e-4)
-    assert sum(one.usd for one in told.teams) == pytest.approx(told.used_usd, abs=1e-4)
+    assert sum(team.usd for team in told.teams) == pytest.approx(told.used_usd, abs=1e-4)
     assert sum(one.usd for one in told.jobs) == pytest.approx(told.used_usd, abs=1e-4)
     assert sum(one.gpu_hours_used for one in told.pools) == pytest.approx(
         rehearsal.recorder.hours_until(rehearsal.end)["used"], abs=1e-6

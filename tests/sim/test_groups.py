@@ -23,9 +23,9 @@ def test_a_group_launches_up_to_its_size_with_its_tags(account: Account):
     group = make_group(account, block, desired=2)
     account.wait("2m")
     assert states(group) == ["InService", "InService"]
-    for one in account.cloud.instances():
-        assert (one.source, one.zone) == (block.source, block.zone)
-        assert (one.owner, one.pool, one.provisioner) == (OWNER, "train", "asg")
+    for instance in account.cloud.instances():
+        assert (instance.source, instance.zone) == (block.source, block.zone)
+        assert (instance.owner, instance.pool, instance.provisioner) == (OWNER, "train", "asg")
     assert account.reservation("a").available == 1
 
 
@@ -35,7 +35,7 @@ def test_a_group_before_its_block_fails_in_ec2_s_words_and_scales_once_it_is_act
     account.wait("1h")
     assert not group.members
     assert "is scheduled, not active" in (group.launch_error or "")
-    failed = [one for one in group.activities if one.status == "Failed"]
+    failed = [activity for activity in group.activities if activity.status == "Failed"]
     assert 3 < len(failed) < 15  # less and less often: 30 s, 1, 2, 4, 8, then every 10 minutes
     account.until(block.start + timedelta(minutes=12))
     assert states(group) == ["InService", "InService"]

@@ -35,7 +35,9 @@ def test_a_node_group_on_a_block_is_made_empty_and_takes_a_size_once_active(acco
     account.cloud.node_groups.resize("train-a", desired=2)
     account.wait("2m")
     assert states(behind(account)) == ["InService", "InService"]
-    assert {one.owner for one in account.cloud.instances()} == {OWNER}  # by its template, not by its own tags
+    assert {instance.owner for instance in account.cloud.instances()} == {
+        OWNER
+    }  # by its template, not by its own tags
 
 
 @pytest.mark.requirement("MG-1")

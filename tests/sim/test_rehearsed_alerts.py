@@ -70,7 +70,7 @@ def test_a_payment_that_fails_is_listed_and_over_when_it_is_bought_again(tmp_pat
 def test_a_service_without_a_successor_raises_an_alert_before_it_is_short():
     rehearsal = scenario_with(reservations=[block()], services=[service()]).run()
     told = tally(rehearsal, scenario="test", wall_s=0.0)
-    (alert,) = [one for one in told.alerts if one.kind == "service-short"]
+    (alert,) = [alert for alert in told.alerts if alert.kind == "service-short"]
     assert alert.key == "service-short/Deployment/chat/2026-11-17T11:00:00Z"
     (row,) = told.services
     assert row.down
@@ -82,7 +82,7 @@ def test_a_service_that_moves_in_time_raises_an_alert_only_for_the_end_without_a
     blocks = [block(), block("b", duration="28h")]
     rehearsal = scenario_with(reservations=blocks, services=[service()], duration="8h").run()
     told = tally(rehearsal, scenario="test", wall_s=0.0)
-    assert [one.key for one in told.alerts] == ["service-short/Deployment/chat/2026-11-18T11:00:00Z"]
+    assert [alert.key for alert in told.alerts] == ["service-short/Deployment/chat/2026-11-18T11:00:00Z"]
     assert not told.services[0].down
 
 
@@ -91,7 +91,7 @@ def test_pods_that_had_to_be_forced_out_are_named():
     stubborn = service(replicas=2, minAvailable=2)
     rehearsal = scenario_with(reservations=[block()], services=[stubborn]).run()
     told = tally(rehearsal, scenario="test", wall_s=0.0)
-    forced = [one for one in told.alerts if one.kind == "forced-eviction"]
+    forced = [alert for alert in told.alerts if alert.kind == "forced-eviction"]
     assert len([row for row in told.evictions if row.forced]) > 0
     named = " ".join(dict(one.facts)["pods, with the grace that was left"] for one in forced)
     assert all(row.pod in named for row in told.evictions if row.forced)

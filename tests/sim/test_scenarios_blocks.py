@@ -36,9 +36,9 @@ def states_of_the_bought_block(rehearsal: Rehearsal) -> list[ReservationState]:
     """Every state the engine saw the block in, in order."""
     seen: list[ReservationState] = []
     while rehearsal.step():
-        for one in rehearsal.world.reservations if rehearsal.world else ():
-            if one.intent_id and (not seen or seen[-1] is not one.state):
-                seen.append(one.state)
+        for reservation in rehearsal.world.reservations if rehearsal.world else ():
+            if reservation.intent_id and (not seen or seen[-1] is not reservation.state):
+                seen.append(reservation.state)
     return seen
 
 
@@ -73,7 +73,7 @@ def test_a_payment_that_fails_is_followed_by_a_new_proposal_and_not_by_a_second_
     ).prepare()
     states = states_of_the_bought_block(rehearsal)
     assert states[:2] == [ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED]
-    intents = [one.intent_id for one in rehearsal.cloud.purchases]
+    intents = [purchase.intent_id for purchase in rehearsal.cloud.purchases]
     assert len(intents) == len(set(intents)) == 2
     first, second = rehearsal.ledger.purchases()
     assert (first.state, second.state) == (PurchaseState.FAILED, PurchaseState.CONFIRMED)

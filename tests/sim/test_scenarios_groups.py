@@ -236,8 +236,10 @@ def test_an_instance_scaled_in_by_hand_waits_in_the_hook_until_its_pods_are_gone
     ).prepare()  # fmt: skip
     by_hand(rehearsal, "1h", 1)
     rehearsal.run_until(after("1h1m"))
-    (waiting,) = [one for one in group(rehearsal).members.values() if one.state == "Terminating:Wait"]
-    (node,) = [one for one in rehearsal.cluster.view().nodes if one.instance_id == waiting.instance_id]
+    (waiting,) = [
+        member for member in group(rehearsal).members.values() if member.state == "Terminating:Wait"
+    ]
+    (node,) = [node for node in rehearsal.cluster.view().nodes if node.instance_id == waiting.instance_id]
     assert node.draining_since is not None  # at once: nobody new is sent there
     rehearsal.run_until(after("1h31m"))
     history = rehearsal.cloud.instance_histories[waiting.instance_id]
@@ -341,7 +343,7 @@ def test_a_launch_without_capacity_is_given_up_and_the_size_is_set_back(way: str
         faults=[fault("0s", "no-capacity", duration="40m")], duration="70m",
     ).prepare()  # fmt: skip
     rehearsal.run_until(after("10m20s"))
-    assert [one.state for one in rehearsal.ledger.launches()] == [LaunchState.FAILED]
+    assert [launch.state for launch in rehearsal.ledger.launches()] == [LaunchState.FAILED]
     assert group(rehearsal).desired == 0
     assert any("could not launch" in line.sentence for line in journal_lines(rehearsal, "warned"))
     rehearsal.run()
@@ -426,7 +428,7 @@ def test_another_pool_that_launches_natively_keeps_its_templates():
         reservations=[block(pool="train"), block("b", pool="beside", zone="us-east-1b")], duration="5h",
     ).prepare()  # fmt: skip
     rehearsal.run_until(after("2h"))
-    assert {one.name.rpartition("-cr-")[2] for one in rehearsal.compute.templates()} == {
+    assert {template.name.rpartition("-cr-")[2] for template in rehearsal.compute.templates()} == {
         id_.removeprefix("cr-") for id_ in rehearsal.cloud.names.values()
     }
     assert running(rehearsal) == 4

@@ -228,7 +228,7 @@ def test_with_too_little_overlap_a_service_is_short_for_the_predicted_time(
     rehearsal = two_blocks(METHODS[method], second_from=second_from)
     pairs = [said_and_was(rehearsal, seed) for seed in SEEDS]
     wrong_s = [abs(said - was) for said, was in pairs]
-    assert sum(one <= 60 for one in wrong_s) >= 18
+    assert sum(wrong_ <= 60 for wrong_ in wrong_s) >= 18
     assert max(wrong_s) <= 100
     if second_from == "4h":
         assert min(was for _, was in pairs) > 45 * 60
@@ -302,7 +302,7 @@ def test_a_pin_that_names_the_successor_too_is_handed_over_without_a_second_of_d
 def test_a_pin_that_does_not_name_the_successor_is_kept_and_a_warning_says_what_to_write() -> None:
     rehearsal = pinned_to(ID_A).prepare()
     rehearsal.run_until(after("30m"))
-    about = {one.about: sentence(one.reason) for one in rehearsal.plan.warnings}
+    about = {warning.about: sentence(warning.reason) for warning in rehearsal.plan.warnings}
     assert f"write ids: [{ID_A}, {ID_B}]" in about["pool train"]
     rehearsal.run()
     assert {node.source for node in rehearsal.cluster.nodes.values()} == {ID_A}
@@ -324,7 +324,7 @@ def test_a_successor_bought_by_a_plan_is_used_and_the_service_moves_there() -> N
         services=[service(zeroDowntime=True, handover=SCALE)],
         duration="60h",
     ).run()
-    (bought,) = [one for one in rehearsal.cloud.all_reservations() if one.intent_id]
+    (bought,) = [reservation for reservation in rehearsal.cloud.all_reservations() if reservation.intent_id]
     assert bought.pool == "train"
     on = {node.name: node.source for node in rehearsal.cluster.nodes.values()}
     serving = {on[pod.node] for pod in rehearsal.cluster.pods.values() if pod.ready and not pod.daemon}

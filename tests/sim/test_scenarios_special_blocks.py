@@ -37,7 +37,9 @@ def test_three_ultraservers_are_one_purchase_and_three_blocks() -> None:
         duration="30h",
     ).run()
     (bought,) = rehearsal.cloud.purchases
-    (intent,) = [one for one in rehearsal.ledger.purchases() if one.state is PurchaseState.CONFIRMED]
+    (intent,) = [
+        purchase for purchase in rehearsal.ledger.purchases() if purchase.state is PurchaseState.CONFIRMED
+    ]
     assert len(bought.reservation_ids) == 3
     assert intent.reservation_ids == tuple(sorted(bought.reservation_ids))
     nodes = [

@@ -158,7 +158,7 @@ def test_a_purchase_that_did_not_happen_is_a_row_with_the_reason() -> None:
     )  # fmt: skip
     assert row.max_fee_usd > 0
     assert "only proposes" in row.note
-    assert [(one.about, one.sentence) for one in told.warnings] == [
+    assert [(warning.about, warning.sentence) for warning in told.warnings] == [
         ("november/sprint", "the platform only proposes: set approval.mode to buy")
     ]
     assert told.warnings[0].first < told.warnings[0].last

@@ -38,7 +38,7 @@ def trapped(
     read: Reader, *more: str, policy: str = "never", overlap: str = "0s", start: str = "2026-11-20T11:30:00Z"
 ) -> list[Problem]:
     plan = PLAN % {"policy": policy, "overlap": overlap, "start": start}
-    return [one for one in read(POOL, plan, *more).problems if one.code == "TR-11"]
+    return [problem for problem in read(POOL, plan, *more).problems if problem.code == "TR-11"]
 
 
 def test_warns_of_back_to_back_windows_and_says_which_overlap_to_set(read: Reader) -> None:

@@ -135,4 +135,7 @@ def test_in_process_and_on_the_wire_show_the_same_after_random_calls(aws: Simula
     assert [
         (one["CapacityBlockExtensionOfferingId"], one["CapacityBlockExtensionStatus"], one["UpfrontFee"])
         for one in told
-    ] == [(one.offer_id, one.state.value, str(one.fee_usd)) for one in aws.cloud.extensions()]
+    ] == [
+        (extension.offer_id, extension.state.value, str(extension.fee_usd))
+        for extension in aws.cloud.extensions()
+    ]

@@ -171,7 +171,7 @@ def test_reservations_are_filtered_by_what_ec2_filters_by(aws: SimulatedAws):
 
     def found(*filters: tuple[str, str]) -> set[str]:
         asked = [{"Name": name, "Values": [value]} for name, value in filters]
-        return {one["CapacityReservationId"] for one in aws.reservations(Filters=asked)}
+        return {reservation["CapacityReservationId"] for reservation in aws.reservations(Filters=asked)}
 
     assert found(("state", "active")) == {a.id}
     assert found(("availability-zone", ZONES[1])) == {b.id}

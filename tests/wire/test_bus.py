@@ -34,14 +34,14 @@ class Listening:
         return found
 
     def types(self) -> list[str]:
-        return [one["detail-type"] for one in self.messages()]
+        return [message["detail-type"] for message in self.messages()]
 
 
 def test_a_delivery_comes_in_a_whole_envelope(aws: SimulatedAws):
     listening = Listening(aws)
     block = aws.block(start=timedelta(hours=1)).id
     aws.server.advance(by=timedelta(hours=2))
-    (message,) = [one for one in listening.messages() if "Delivered" in one["detail-type"]]
+    (message,) = [message for message in listening.messages() if "Delivered" in message["detail-type"]]
     assert set(message) == {
         "version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail",
     }  # fmt: skip
@@ -57,7 +57,7 @@ def test_an_event_announces_the_end_of_a_block_ten_minutes_before_ec2_acts(aws: 
     listening.messages()
     end = aws.cloud.reservation(block).end
     aws.server.advance(to=end - timedelta(minutes=41))
-    assert not [one for one in listening.types() if "Warning" in one]
+    assert not [instance_type for instance_type in listening.types() if "Warning" in instance_type]
     aws.server.advance(to=end - timedelta(minutes=40))
     told = listening.messages()
     assert [one["detail-type"] for one in told].count("Capacity Block Reservation Expiration Warning") == 1
@@ -99,7 +99,7 @@ def test_a_retirement_is_a_health_event_and_a_spot_interruption_has_its_own_even
     listening.messages()
     aws.admin("faults", {"fault": "retirement", "target": kept, "duration": "3h"})
     aws.admin("faults", {"fault": "spot-interruption", "target": spot})
-    read = [read_event(json.dumps(one)) for one in listening.messages()]
+    read = [read_event(json.dumps(message)) for message in listening.messages()]
     assert [(one.kind, one.about) for one in read] == [(EventKind.HEALTH, (kept,)), (EventKind.SPOT, (spot,))]
 
 
@@ -112,7 +112,7 @@ def test_a_hooks_own_target_gets_a_test_first_and_then_the_bare_detail(aws: Simu
         LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING", NotificationTargetARN=listening.arn,
         RoleARN="arn:aws:iam::123456789012:role/hooks",
     )  # fmt: skip
-    assert [read_event(json.dumps(one)).kind for one in listening.messages()] == [EventKind.TEST]
+    assert [read_event(json.dumps(message)).kind for message in listening.messages()] == [EventKind.TEST]
     aws.wait("2m")
     asg.set_desired_capacity(AutoScalingGroupName="g", DesiredCapacity=0)
     aws.wait("5m")

@@ -66,9 +66,9 @@ def test_a_self_managed_stack_grows_at_the_start_and_drains_before_the_end(aws: 
     assert [one["CapacityReservationId"] for one in running] == [block.id] * 2
     assert tags_of(running[0])["kubernetes.io/cluster/ml"] == "owned"
     deployed.until(deployed.end - timedelta(minutes=41))
-    assert {one.state for one in group.members.values()} == {"InService"}
+    assert {member.state for member in group.members.values()} == {"InService"}
     deployed.until(deployed.end - timedelta(minutes=38))
-    assert {one.state for one in group.members.values()} == {"Terminating:Wait"}
+    assert {member.state for member in group.members.values()} == {"Terminating:Wait"}
 
 
 @pytest.mark.requirement("SM-8")
@@ -97,7 +97,7 @@ def test_a_managed_stack_makes_a_node_group_as_eks_does(aws: SimulatedAws):
     assert described["capacityType"] == "CAPACITY_BLOCK"
     assert described["scalingConfig"] == {"minSize": 0, "maxSize": 2, "desiredSize": 0}
     (group,) = aws.cloud.groups.all()
-    assert any(one.at == deployed.end - timedelta(minutes=40) for one in group.schedules.values())
+    assert any(schedule.at == deployed.end - timedelta(minutes=40) for schedule in group.schedules.values())
 
 
 def test_a_refusal_of_eks_is_an_error_of_cloudformation(aws: SimulatedAws):

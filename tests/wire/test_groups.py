@@ -35,11 +35,11 @@ def test_a_group_launches_onto_its_block_and_describes_what_it_has(aws: Simulate
     assert found["AvailabilityZones"] == [ZONES[0]]
     assert found["LaunchTemplate"]["Version"] == "1"
     assert [one["LifecycleState"] for one in found["Instances"]] == ["InService"] * 2
-    for one in aws.instances():
-        assert one["CapacityReservationId"] == block.id
-        assert one["InstanceLifecycle"] == "capacity-block"
-        assert one["SubnetId"] == subnet(aws)
-        assert tags_of(one) == {"Name": "ml-g-Node", "deployment": OWNER, "tidemill.dev/pool": "train"}
+    for instance in aws.instances():
+        assert instance["CapacityReservationId"] == block.id
+        assert instance["InstanceLifecycle"] == "capacity-block"
+        assert instance["SubnetId"] == subnet(aws)
+        assert tags_of(instance) == {"Name": "ml-g-Node", "deployment": OWNER, "tidemill.dev/pool": "train"}
 
 
 def test_in_process_and_on_the_wire_a_group_is_the_same(aws: SimulatedAws):

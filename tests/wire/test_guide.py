@@ -97,7 +97,11 @@ def test_the_stock_aws_cli_prints_what_the_guide_says(tmp_path: Path):
         printed = iter([said, *run_commands(lines[1:], endpoint, tmp_path)])
 
     def again(block: re.Match[str]) -> str:
-        return "```console\n" + "".join(f"{one}\n{tidy(next(printed))}" for one in commands(block[1])) + "```"
+        return (
+            "```console\n"
+            + "".join(f"{command}\n{tidy(next(printed))}" for command in commands(block[1]))
+            + "```"
+        )
 
     found = BLOCK.sub(again, written)
     if os.environ.get("UPDATE_GUIDES"):

@@ -107,8 +107,8 @@ def test_concurrent_launches_never_get_more_than_the_block_holds(aws: SimulatedA
                 refused.append(error.response["Error"]["Code"])
 
     threads = [threading.Thread(target=launch) for _ in range(6)]
-    for one in threads:
-        one.start()
+    for thread in threads:
+        thread.start()
     for one in threads:
         one.join()
     assert len(ids) == len(set(ids)) == 5

@@ -26,7 +26,7 @@ def test_instances_are_found_by_what_ec2_filters_by(aws: SimulatedAws):
     aws.wait("2m")
 
     def found(**filters: str) -> set[str]:
-        return {one["InstanceId"] for one in aws.instances(**named(**filters))}
+        return {instance["InstanceId"] for instance in aws.instances(**named(**filters))}
 
     assert found() == {a, b}
     assert found(instance_type="p5*") == {a}

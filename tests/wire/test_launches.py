@@ -35,13 +35,13 @@ def test_a_launch_into_a_block_gives_instances_that_say_so(aws: SimulatedAws):
     )
     assert len(set(ids)) == 2
     aws.wait("2m")
-    for one in aws.instances(InstanceIds=ids):
-        assert one["InstanceLifecycle"] == "capacity-block"
-        assert one["CapacityReservationId"] == block.id
-        assert one["State"]["Name"] == "running"
-        assert one["Placement"]["AvailabilityZone"] == ZONES[0]
-        assert (one["SubnetId"], one["VpcId"]) == (subnet.id, subnet.vpc)
-        assert tags_of(one) == OURS
+    for instance in aws.instances(InstanceIds=ids):
+        assert instance["InstanceLifecycle"] == "capacity-block"
+        assert instance["CapacityReservationId"] == block.id
+        assert instance["State"]["Name"] == "running"
+        assert instance["Placement"]["AvailabilityZone"] == ZONES[0]
+        assert (instance["SubnetId"], instance["VpcId"]) == (subnet.id, subnet.vpc)
+        assert tags_of(instance) == OURS
     (seen,) = aws.reservations()
     assert (seen["TotalInstanceCount"], seen["AvailableInstanceCount"]) == (3, 1)
     assert aws.account.instance(ids[0]).pool == "train"
@@ -133,7 +133,7 @@ def test_on_demand_spot_and_reserved_instances_are_told_apart(aws: SimulatedAws)
         *aws.ids(InstanceType=G6, CapacityReservationSpecification=target),
     ]
     aws.wait("2m")
-    seen = {one["InstanceId"]: one for one in aws.instances()}
+    seen = {instance["InstanceId"]: instance for instance in aws.instances()}
     assert [seen[id_].get("InstanceLifecycle") for id_ in ids] == [None, "spot", None]
     assert [seen[id_].get("CapacityReservationId") for id_ in ids] == [None, None, odcr.id]
     kinds = [aws.account.instance(id_).source.kind for id_ in ids]

@@ -203,7 +203,7 @@ def test_servers_follow_each_other_and_leave_nothing_behind():
             aws.ec2.create_launch_template(
                 LaunchTemplateName="t", LaunchTemplateData={"InstanceType": "g6.xlarge"}
             )
-            subnets.add(tuple(one.id for one in aws.network.subnets))
+            subnets.add(tuple(subnet.id for subnet in aws.network.subnets))
             ec2 = aws.ec2
         with pytest.raises(EndpointConnectionError):
             ec2.describe_instances()

@@ -48,12 +48,12 @@ def _compares(one: Expression, value: str | None) -> bool:
 
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
-    for one in tolerations:
-        if one.effect and one.effect != taint.effect:
+    for toleration in tolerations:
+        if toleration.effect and toleration.effect != taint.effect:
             continue
-        if one.operator == "Exists" and one.key in ("", taint.key):
+        if toleration.operator == "Exists" and toleration.key in ("", taint.key):
             return True
-        if one.operator == "Equal" and one.key == taint.key and one.value == taint.value:
+        if toleration.operator == "Equal" and toleration.key == taint.key and toleration.value == taint.value:
             return True
     return False
 

@@ -183,7 +183,7 @@ def _cost_table(outcome: Outcome, style: _Style) -> Iterable[RenderableType]:
 
 
 def _alerts(outcome: Outcome) -> Iterable[Text]:
-    kinds = Counter(one.kind for one in outcome.alerts)
+    kinds = Counter(alert.kind for alert in outcome.alerts)
     if kinds:
         yield Text(", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) + " (not sent)")
 

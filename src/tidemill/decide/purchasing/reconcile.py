@@ -105,7 +105,9 @@ def reservations_made_by(context: DecisionContext, intent: PurchaseIntent) -> tu
             for extension in context.world.extensions
             if intent.offer_id and extension.offer_id == intent.offer_id
         ]
-        seen = any(believed or one.state is not ExtensionState.PAYMENT_FAILED for one in extensions)
+        seen = any(
+            believed or extension.state is not ExtensionState.PAYMENT_FAILED for extension in extensions
+        )
         return (intent.extends,) if seen else ()
     made = [
         one

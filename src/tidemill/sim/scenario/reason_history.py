@@ -164,6 +164,6 @@ class ReasonHistory:
 
 def _has_capacity(world: World) -> bool:
     """A reservation is active or an instance is up: pods that wait now wait for another reason than no capacity."""
-    return any(one.state is ReservationState.ACTIVE for one in world.reservations) or any(
+    return any(reservation.state is ReservationState.ACTIVE for reservation in world.reservations) or any(
         node.instance is not None and node.instance.state in INSTANCE_UP_STATES for node in world.nodes
     )
