@@ -63,9 +63,10 @@ def _blocks(cloud: SimCloud, known: Mapping[str, PurchaseIntent], by_hand: Manua
             continue
         offer = purchase.offer
         yield Sale(
-            known.get(purchase.intent_id), purchase.intent_id, purchase.at, purchase.fee_usd, offer.instance_type, offer.count,
-            offer.zone, offer.start, offer.end, tuple(sorted(purchase.reservation_ids)),
-            purchase.settled_at if purchase.settled_at and not purchase.paid else None, by_hand.denied.get(purchase.intent_id),
+            known.get(purchase.intent_id), purchase.intent_id, purchase.at, purchase.fee_usd, offer.instance_type,
+            offer.count, offer.zone, offer.start, offer.end, tuple(sorted(purchase.reservation_ids)),
+            purchase.settled_at if purchase.settled_at and not purchase.paid else None,
+            by_hand.denied.get(purchase.intent_id),
         )  # fmt: skip
 
 
@@ -79,8 +80,9 @@ def _extensions(
         block, intent = cloud.reservation(extension.reservation_id), by_offer.get(extension.offer_id)
         assert block is not None
         yield Sale(
-            intent, extension.offer_id, extension.at, extension.fee_usd, block.instance_type, block.count, block.zone, extension.start,
-            extension.to, (extension.reservation_id,), extension.settled_at if extension.settled_at and not extension.paid else None,
+            intent, extension.offer_id, extension.at, extension.fee_usd, block.instance_type, block.count, block.zone,
+            extension.start, extension.to, (extension.reservation_id,),
+            extension.settled_at if extension.settled_at and not extension.paid else None,
             by_hand.denied.get(intent.id) if intent else None, extends=True,
         )  # fmt: skip
 

@@ -159,7 +159,7 @@ def test_a_purchase_that_did_not_happen_is_a_row_with_the_reason() -> None:
     assert row.max_fee_usd > 0
     assert "only proposes" in row.note
     assert [(warning.about, warning.sentence) for warning in told.warnings] == [
-        ("november/sprint", "the platform only proposes: set approval.mode to buy")
+        ("november/sprint", "the platform only proposes: to buy, set approval.mode to one, two or auto")
     ]
     assert told.warnings[0].first < told.warnings[0].last
     assert told.as_json()["purchases"][0]["note"] == row.note

@@ -18,7 +18,7 @@ from tidemill.spec.units import format_instant
 from tidemill.wording.templates import Sentence, fill
 
 _REASONS: dict[ReasonKind, Sentence[PurchaseReason]] = {
-    ReasonKind.PROPOSE_ONLY: "the platform only proposes: set approval.mode to buy",
+    ReasonKind.PROPOSE_ONLY: "the platform only proposes: to buy, set approval.mode to one, two or auto",
     ReasonKind.WAITS_FOR_APPROVAL: "it waits for approval ({approvals} of {approvals_needed})",
     ReasonKind.OVER_FEE_CEILING: lambda reason: (
         f"up to ${reason.fee_usd:,} is over the ceiling of ${reason.limit_usd:,} for one purchase"
