@@ -70,8 +70,10 @@ def test_a_block_whose_launch_just_failed_rests_before_the_next_try():
 
 
 def test_an_on_demand_reservation_is_not_warmed():
+    documents = spec(pool(sources=[{"type": "block"}, {"type": "odcr"}]))
     odcr = block("cr-o", kind="odcr", ends_in=None, free=4)
-    assert warmed(decide(spec(pool(sources=[{"type": "odcr"}])), world(odcr))) == []
+    assert warmed(decide(documents, world(odcr))) == []
+    assert warmed(decide(documents, world(odcr, block(free=4)))) == [("cr-1", 4)]  # beside a block neither
 
 
 def test_a_block_of_a_type_the_pool_does_not_allow_is_left_alone():
