@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tidemill.decide import decide
 from tidemill.engine.act import Actor
-from tidemill.engine.metering import Meter
+from tidemill.engine.cost_metering import Meter
 from tidemill.engine.observe import Observer
 from tidemill.engine.planner_runner import PlannerExecutor, PlannerRunner
 from tidemill.model.errors import PortError

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from tidemill.model.ec2_facts import FARTHEST_START
-from tidemill.spec.model import Document, Model, Name
+from tidemill.spec.document import Document, Model, Name
 from tidemill.spec.platform import Budget
 from tidemill.spec.units import Count, Duration, Instant, Length
 

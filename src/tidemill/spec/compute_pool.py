@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.model.ec2_facts import LONGEST_BLOCK
-from tidemill.spec.model import Document, Model, Name
+from tidemill.spec.document import Document, Model, Name
 from tidemill.spec.units import Count, CpuMilli, Duration, Length, MemoryBytes
 
 

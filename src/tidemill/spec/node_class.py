@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tidemill.spec.model import Document, Model
+from tidemill.spec.document import Document, Model
 from tidemill.spec.units import Count, MemoryBytes
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from tidemill.model.alerts import AlertKind, Severity
-from tidemill.spec.model import Document, Model, Name
+from tidemill.spec.document import Document, Model, Name
 from tidemill.spec.units import Count, Duration, Length
 
 

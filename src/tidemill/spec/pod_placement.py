@@ -17,8 +17,8 @@ from tidemill.model.labels import Expression, Pairs, Selector, Toleration
 from tidemill.model.pods import PodShape, PodTerm, Spread
 from tidemill.model.resources import Amounts
 from tidemill.spec import names
+from tidemill.spec.document import Model
 from tidemill.spec.located_yaml import path_text
-from tidemill.spec.model import Model
 from tidemill.spec.units import Count
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")

@@ -22,9 +22,9 @@ from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check import check
 from tidemill.spec.check.document_set import Heading, LocatedDocument, M, of_kind
 from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.document import Document
 from tidemill.spec.explain import explain
 from tidemill.spec.located_yaml import ParsedYaml, Path, parse
-from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.node_class import NodeClass
 from tidemill.spec.platform import Platform

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tidemill.model.ec2_facts import DAY, grid_at_or_after, is_on_grid, nearest_on_grid
+from tidemill.spec.document import Document, Model, Name
 from tidemill.spec.faults import Call, FaultKind
-from tidemill.spec.model import Document, Model, Name
 from tidemill.spec.node_class import AmiTerm
 from tidemill.spec.pod_placement import Placement
 from tidemill.spec.units import Count, CpuMilli, Duration, Instant, Length, MemoryBytes

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from tidemill.spec import capacity_plan, faults, units
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.compute_pool import ComputePool
-from tidemill.spec.model import Document
+from tidemill.spec.document import Document
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.node_class import NodeClass
 from tidemill.spec.platform import Platform

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.disruption.budgets import Disruptions, idle_since, is_protected
-from tidemill.decide.disruption.candidates import (
+from tidemill.decide.disruption.consolidation_moves import (
     Candidate,
     ConsolidationMove,
     ConsolidationMoves,
@@ -22,7 +22,7 @@ from tidemill.decide.disruption.candidates import (
 )
 from tidemill.decide.launches import InFlight
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.candidates import Stage
+from tidemill.decide.placement.candidate_nodes import Stage
 from tidemill.decide.placement.launch_options import plan_launch
 from tidemill.decide.queue_item import QueueItem
 from tidemill.model.capacity import PREPAID

@@ -15,7 +15,7 @@ from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.disruption.budgets import Disruptions, finishes_first, is_protected
 from tidemill.decide.launches import InFlight
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.candidates import BOOT
+from tidemill.decide.placement.candidate_nodes import BOOT
 from tidemill.decide.queue_item import done_at
 from tidemill.model.capacity import PREPAID, Source
 from tidemill.model.plan import Launch, StartDrain

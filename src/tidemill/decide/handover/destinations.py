@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import End
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.candidates import BOOT, CandidateNode, coming_group, ready_group
+from tidemill.decide.placement.candidate_nodes import BOOT, CandidateNode, coming_group, ready_group
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits

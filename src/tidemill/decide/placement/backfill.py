@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.deadlines import End
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates
+from tidemill.decide.placement.candidate_nodes import CandidateGroup, CandidateNode, Candidates
 from tidemill.decide.placement.queue import birthday_from, last_birthday
 from tidemill.decide.queue_item import QueueItem, done_at, lasts
 from tidemill.model.capacity import Source

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.decide.context import DecisionContext, NodeView
-from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates
+from tidemill.decide.placement.candidate_nodes import CandidateGroup, CandidateNode, Candidates
 from tidemill.decide.queue_item import QueueItem
 from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import PREPAID

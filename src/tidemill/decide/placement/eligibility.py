@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import End
-from tidemill.decide.placement.candidates import BOOT, CandidateGroup, Stage
+from tidemill.decide.placement.candidate_nodes import BOOT, CandidateGroup, Stage
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, money_allows
 from tidemill.decide.queue_item import QueueItem, lasts
 from tidemill.decide.scheduler_rules import admits, wants_host

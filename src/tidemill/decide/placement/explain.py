@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import SHORTEST_LEAD, End, deadline_of
-from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
+from tidemill.decide.placement.candidate_nodes import BOOT, Candidates, Stage
 from tidemill.decide.placement.eligibility import Refusal, may_use, refusal
 from tidemill.decide.placement.launch_options import end_of_option, usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate

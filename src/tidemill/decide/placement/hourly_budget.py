@@ -12,7 +12,7 @@ from datetime import datetime
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import SHORTEST_LEAD, End, pod_lead
 from tidemill.decide.packer.problem import Solution
-from tidemill.decide.placement.candidates import BOOT, Candidates, Stage
+from tidemill.decide.placement.candidate_nodes import BOOT, Candidates, Stage
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end
 from tidemill.decide.placement.problem_builder import BuiltProblem
 from tidemill.decide.queue_item import lasts

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import End
 from tidemill.decide.packer.problem import Solution
-from tidemill.decide.placement.candidates import CandidateGroup, CandidateNode, Candidates, Stage
+from tidemill.decide.placement.candidate_nodes import CandidateGroup, CandidateNode, Candidates, Stage
 from tidemill.decide.placement.hourly_budget import money_lasts, one_more, overflow_nodes, rates
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption
 from tidemill.decide.placement.problem_builder import (

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tidemill.catalog import Catalog
 from tidemill.spec.check import plans, platform, pools, scenario
 from tidemill.spec.check.document_set import DocumentSet, Heading, LocatedDocument
-from tidemill.spec.model import Document
+from tidemill.spec.document import Document
 from tidemill.spec.problem import Problem
 
 RULES = (

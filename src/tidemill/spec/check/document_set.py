@@ -10,8 +10,8 @@ from typing import Generic, TypeVar, cast
 from tidemill.catalog import Catalog
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.document import Document
 from tidemill.spec.located_yaml import ParsedYaml, Path
-from tidemill.spec.model import Document
 from tidemill.spec.problem import Problem, Severity, quoted, suggestion
 
 M = TypeVar("M", bound=Document)

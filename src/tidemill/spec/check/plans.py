@@ -21,8 +21,8 @@ from tidemill.spec.capacity_plan import CapacityPlan, DemandCalendar, DemandWind
 from tidemill.spec.check.document_set import DocumentSet, LocatedDocument
 from tidemill.spec.compute_pool import matching_types
 from tidemill.spec.default_durations import BOOT, LOAD
+from tidemill.spec.document import Document
 from tidemill.spec.located_yaml import Path
-from tidemill.spec.model import Document
 from tidemill.spec.platform import Platform
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import Scenario

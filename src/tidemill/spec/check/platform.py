@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from tidemill.spec.check.document_set import DocumentSet, Heading, LocatedDocument
 from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.document import Document
 from tidemill.spec.located_yaml import Path
-from tidemill.spec.model import Document
 from tidemill.spec.platform import Platform
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.scenario import Scenario

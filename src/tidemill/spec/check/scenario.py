@@ -20,8 +20,8 @@ from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check.document_set import DocumentSet, LocatedDocument
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.default_durations import BOOT
+from tidemill.spec.document import Document
 from tidemill.spec.located_yaml import Path
-from tidemill.spec.model import Document
 from tidemill.spec.problem import Problem, quoted, suggestion
 from tidemill.spec.scenario import OwnedReservation, Scenario, ScenarioSpec, Service, block_window
 from tidemill.spec.units import format_duration, format_instant

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from tidemill.spec.check.document_set import LocatedDocument
-from tidemill.spec.model import Document
+from tidemill.spec.document import Document
 from tidemill.spec.problem import Problem
 
 

@@ -14,11 +14,11 @@ from tidemill import catalog as shipped
 from tidemill.catalog import Catalog
 from tidemill.spec.check import check
 from tidemill.spec.check.document_set import Heading, LocatedDocument
+from tidemill.spec.document import Document
 from tidemill.spec.importers import Imported, imported, missing_references_are_warnings
 from tidemill.spec.importers.karpenter_specs import node_class_spec, pool_spec
 from tidemill.spec.importers.manifest import Manifest
 from tidemill.spec.located_yaml import ParsedYaml
-from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.read import heading, read_file, validate

@@ -15,9 +15,9 @@ from tidemill.catalog import Catalog
 from tidemill.spec.check import check
 from tidemill.spec.check.document_set import Heading, LocatedDocument
 from tidemill.spec.compute_pool import ComputePoolSpec
+from tidemill.spec.document import Document
 from tidemill.spec.importers import Imported, imported, missing_references_are_warnings
 from tidemill.spec.located_yaml import ParsedYaml, Path
-from tidemill.spec.model import Document
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.node_class import NodeClassSpec
 from tidemill.spec.problem import Position, Problem, quoted

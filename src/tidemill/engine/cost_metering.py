@@ -23,7 +23,7 @@ from tidemill.ports import Ledger
 from tidemill.spec import Spec
 from tidemill.spec.names import ACCELERATORS
 
-log = logging.getLogger("tidemill.engine.metering")
+log = logging.getLogger("tidemill.engine.cost_metering")
 
 SAMPLE_EVERY = timedelta(minutes=10)
 # After a longer pause the engine was down: what happened meanwhile is unknown.
