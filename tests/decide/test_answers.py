@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.decide.packer import solve
 from tidemill.decide.packer.problem import NodeOption, PendingPod, Problem, Solution
-from tidemill.decide.placement.solve_cache import SolveCache
+from tidemill.decide.placement.packing import SolveCache
 from tidemill.model.pods import PodShape
 
 SHAPE = PodShape(requests=(("cpu", 4000),))

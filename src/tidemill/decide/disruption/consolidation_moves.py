@@ -14,9 +14,8 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext, NodeView
 from tidemill.decide.launches import InFlight
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.backfill import hold_for_gangs
+from tidemill.decide.placement.backfill import hold_for_gangs, hold_for_services
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateNode, Stage, find_candidates
-from tidemill.decide.placement.capacity_holds import hold_for_services
 from tidemill.decide.placement.packing import Packing, pack
 from tidemill.decide.queue_item import POD_START, QueueItem
 from tidemill.model.capacity import PREPAID

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tidemill.decide.packer.problem import NodeOption
+from tidemill.decide.placement.backfill import CapacityHold, unclaimed
 from tidemill.decide.placement.candidate_nodes import CandidateGroup
-from tidemill.decide.placement.capacity_holds import CapacityHold, unclaimed
 from tidemill.decide.queue_item import QueueItem
 from tidemill.model.pods import PodShape
 from tidemill.model.resources import Resources

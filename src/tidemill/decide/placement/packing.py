@@ -6,22 +6,24 @@ that last long enough the one that ends first is used, so that long-lived capaci
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.deadlines import End
-from tidemill.decide.packer.problem import Solution
-from tidemill.decide.placement.candidate_nodes import CandidateGroup, CandidateNode, Candidates, Stage
-from tidemill.decide.placement.hourly_budget import money_lasts, one_more, overflow_nodes, rates
-from tidemill.decide.placement.launch_options import CostKey, LaunchOption
+from tidemill.decide.deadlines import SHORTEST_LEAD, End, pod_lead
+from tidemill.decide.packer import solve
+from tidemill.decide.packer.problem import NewNode, Problem, Solution
+from tidemill.decide.placement.candidate_nodes import BOOT, CandidateGroup, CandidateNode, Candidates, Stage
+from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end
 from tidemill.decide.placement.problem_builder import (
     BuiltProblem,
     build_problem,
     build_without_launches,
 )
-from tidemill.decide.placement.solve_cache import SolveCache
-from tidemill.decide.queue_item import QueueItem
+from tidemill.decide.queue_item import QueueItem, lasts
+from tidemill.model.pods import Pod
 
 # A longer queue mostly waits for nodes that do not exist.
 _FEW = 20
@@ -139,3 +141,152 @@ def _new_node(option: LaunchOption, end: End) -> CandidateNode:
         option.order,
     )  # fmt: skip
     return CandidateNode(group, f"new {option.kind.name}", option.free, option=option)
+
+
+# --- hourly money: whether the budget lasts until every pod on hourly nodes is done -------------------
+
+Rates = Mapping[CostKey, float]  # dollars an hour that would be added
+
+
+def one_more(candidates: Candidates) -> dict[CostKey, float]:
+    """The least that one more node adds to each overflow source."""
+    least: dict[CostKey, float] = {}
+    for option in candidates.launch_options:
+        if option.hourly_cap is not None:
+            least[option.till] = min(option.usd_h, least.get(option.till, option.usd_h))
+    return least
+
+
+def rates(built: BuiltProblem, solution: Solution) -> dict[CostKey, float]:
+    added: dict[CostKey, float] = {}
+    for node in solution.opened:
+        option, _ = built.launch_options[id(node.option)]
+        if option.usd_h:
+            added[option.till] = added.get(option.till, 0.0) + option.usd_h
+    return added
+
+
+def overflow_nodes(built: BuiltProblem, solution: Solution) -> int:
+    options = (built.launch_options[id(node.option)][0] for node in solution.opened)
+    return sum(option.hourly_cap is not None for option in options)
+
+
+def money_lasts(context: DecisionContext, built: BuiltProblem, solution: Solution) -> bool:
+    added = rates(built, solution)
+    total = sum(added.values())
+    if not total:
+        return True
+    return (
+        all(_lasts_on_new(context, built, solution, option, added, total) for option in _new(built, solution))
+        and _lasts_where_it_runs(context, built, solution, added, total)
+        and all(_lets_finish(context, till, pods, added, total) for till, pods in _running(context))
+    )
+
+
+def _new(built: BuiltProblem, solution: Solution) -> list[LaunchOption]:
+    options = {id(node.option): built.launch_options[id(node.option)][0] for node in solution.opened}
+    return [option for option in options.values() if option.hourly_cap is not None]
+
+
+def _lasts_on_new(
+    context: DecisionContext,
+    built: BuiltProblem,
+    solution: Solution,
+    option: LaunchOption,
+    added: Rates,
+    total: float,
+) -> bool:
+    end = end_of_option(context, option, added.get(option.till, 0.0), total)
+    return all(
+        lasts(built.waiting[ask][0], end, option.pool, context.now + BOOT)
+        for node in solution.opened
+        if built.launch_options[id(node.option)][0] is option
+        for ask in node.pods
+    )
+
+
+def _lasts_where_it_runs(
+    context: DecisionContext, built: BuiltProblem, solution: Solution, added: Rates, total: float
+) -> bool:
+    for place, asks in solution.existing.items():
+        if place >= len(built.nodes):
+            continue
+        group = built.nodes[place].group
+        if group.template is None or not group.overflow:
+            continue
+        pool = group.template.pool
+        till = (pool.name, group.source.kind)
+        end = money_end(context, pool.name, group.source.kind, added.get(till, 0.0), total)
+        start = context.now if group.stage is Stage.READY else context.now + BOOT
+        for ask in asks:
+            item = built.waiting[ask][0]
+            if item.gated and not lasts(item, end, pool, start):
+                return False
+    return True
+
+
+def _running(context: DecisionContext) -> Iterator[tuple[CostKey, list[tuple[Pod, datetime]]]]:
+    """Work on overflow nodes that would finish in time as things are, and cannot be resumed."""
+    found: dict[CostKey, list[tuple[Pod, datetime]]] = {}
+    for view in context.views:
+        template = view.facts.template
+        if template is None or template.overflow[view.source.kind] is None or view.deadline is None:
+            continue
+        for pod in view.pods:
+            if pod.terms.expected is None or pod.terms.checkpoint_every is not None:
+                continue
+            done = (pod.started_at or context.now) + pod.terms.load + pod.terms.expected
+            done += max(SHORTEST_LEAD, pod_lead(pod, checkpoint=False))
+            if done <= view.deadline:
+                found.setdefault((template.pool.name, view.source.kind), []).append((pod, done))
+    yield from found.items()
+
+
+def _lets_finish(
+    context: DecisionContext, till: CostKey, pods: list[tuple[Pod, datetime]], added: Rates, total: float
+) -> bool:
+    end: End = money_end(context, till[0], till[1], added.get(till, 0.0), total)
+    return end.deadline is None or all(done <= end.deadline for _, done in pods)
+
+
+# --- solved problems: what waits is asked about at every tick, mostly in vain ------------------------
+
+# A decision has a few problems: the queue, then disruption, then the queue within the money there is.
+_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    problem: Problem
+    thorough: bool
+    solution: Solution
+
+
+class SolveCache:
+    def __init__(self) -> None:
+        self._solved: deque[_Solved] = deque(maxlen=_KEPT)
+
+    def solve(self, problem: Problem, *, thorough: bool = True) -> Solution:
+        for known in self._solved:
+            if known.thorough is thorough and _is_same(known.problem, problem):
+                return _translated(known, problem)
+        solution = solve(problem, thorough=thorough)
+        self._solved.appendleft(_Solved(problem, thorough, solution))
+        return solution
+
+
+def _is_same(known: Problem, problem: Problem) -> bool:
+    """Lengths first: tuples of different length are otherwise compared element by element."""
+    same_lengths = len(known.pods) == len(problem.pods) and len(known.nodes) == len(problem.nodes)
+    return same_lengths and known == problem
+
+
+def _translated(known: _Solved, problem: Problem) -> Solution:
+    """With the node options of this problem, and lists of its own: the caller may change them."""
+    position = {id(option): number for number, option in enumerate(known.problem.options)}
+    solution = known.solution
+    return Solution(
+        {node: list(pods) for node, pods in solution.existing.items()},
+        [NewNode(problem.options[position[id(node.option)]], list(node.pods)) for node in solution.opened],
+        dict(solution.unplaced),
+    )

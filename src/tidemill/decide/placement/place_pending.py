@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.launches import InFlight
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.backfill import hold_for_gangs
+from tidemill.decide.placement.backfill import hold_for_gangs, hold_for_services
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateNode, Candidates, Stage, find_candidates
-from tidemill.decide.placement.capacity_holds import hold_for_services
 from tidemill.decide.placement.eligibility import worth_launching
 from tidemill.decide.placement.explain import Explainer
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, plan_launch

@@ -17,8 +17,8 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import End
 from tidemill.decide.node_cache import existing_pods_of
 from tidemill.decide.packer.problem import ExistingNode, ExistingPods, NodeOption, PendingPod, Problem
+from tidemill.decide.placement.backfill import CapacityHold, capacity_holds
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateGroup, CandidateNode, Candidates, Stage
-from tidemill.decide.placement.capacity_holds import CapacityHold, capacity_holds
 from tidemill.decide.placement.eligibility import barred, pool_refusal, worth_launching
 from tidemill.decide.placement.feasibility_filter import FeasibilityFilter
 from tidemill.decide.placement.launch_options import (
