@@ -31,7 +31,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
         asked.append(stated)
         return solve(stated, thorough=thorough)
 
-    monkeypatch.setattr("tidemill.decide.placement.solve_cache.solve", counting)
+    monkeypatch.setattr("tidemill.decide.placement.packing.solve", counting)
     return asked
 
 
