@@ -131,13 +131,16 @@ def missing_instances(
 ) -> tuple[Step, ...]:
     """What is held serves the windows of a pool in the order they are written, so no block counts twice. So the windows
     before this one are demand too; but what this one misses is never more than it asks for."""
-    held = (_from_now(block, window, now) for block in held_for(spec, reservations, pool, window))
-    supplies = [Supply(block.start, block.end, block.count, block.zone) for block in held]
+    supplies = [
+        Supply(_serves_from(block, window, now), block.end, block.count, block.zone)
+        for block in held_for(spec, reservations, pool, window)
+    ]
     windows = [*_windows_served_first(spec, pool, window), window]
     calendar = Windows(tuple(Step(window.start, window.end, window.instances) for window in windows))
     # Outside the window, what the others need is not asked about.
     steps = missing_steps(calendar, supplies, max(window.start, now), window.end)
-    return tuple(replace(step, amount=min(step.amount, window.instances)) for step in steps)
+    most = window.instances
+    return tuple(step if step.amount <= most else Step(step.start, step.end, most) for step in steps)
 
 
 def first_gap(
@@ -161,12 +164,10 @@ def missing_instance_hours(
     return sum(step.amount * ((step.end - step.start) / HOUR) for step in steps)
 
 
-def _from_now(block: Reservation, window: DemandWindow, now: datetime) -> Reservation:
+def _serves_from(block: Reservation, window: DemandWindow, now: datetime) -> datetime:
     """A window that has begun is served as soon as can be: what starts within a day closes the gap before it, since
     nothing shorter than a day is sold. Without this each start-now block would ask for another one."""
-    if window.start <= now < block.start < now + LEGAL_DURATIONS[0]:
-        return replace(block, start=now)
-    return block
+    return now if window.start <= now < block.start < now + LEGAL_DURATIONS[0] else block.start
 
 
 def _windows_served_first(spec: Spec, pool: str, window: DemandWindow) -> list[DemandWindow]:
