@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decide.builders import NOW, block, pool, spec
-from tidemill.decide.purchasing.coverage import first_gap, missing_instance_hours, missing_instances
+from tidemill.decide.purchasing.coverage import first_gap, missing_instance_time, missing_instances
 from tidemill.spec.capacity_plan import CapacityPlan
 
 HOUR = timedelta(hours=1)
@@ -54,6 +54,31 @@ def test_a_window_misses_what_is_left_after_the_windows_before_it(drawn, bought)
         assert sum(step.amount for step in steps if step.start <= at < step.end) == expected
         total += expected
         at += HOUR
-    assert missing_instance_hours(documents, held, "p5", window, NOW) == total
+    assert missing_instance_time(documents, held, "p5", window, NOW) == total * HOUR
     gap = first_gap(documents, held, "p5", window, NOW)
     assert (gap is None) == (total == 0)
+
+
+def test_an_offer_that_the_first_window_takes_whole_is_not_bought_for_the_second():
+    """The same shortage, cut at other instants, added up to a little less as floating-point hours."""
+    start, minute = NOW + timedelta(days=3), timedelta(minutes=1)
+    for late in range(10, 1440, 10):
+        demand = [
+            {"name": name, "from": start + late * minute, "to": end, "instanceType": "p5.48xlarge", "instances": count}
+            for name, end, count in (
+                ("first", start + timedelta(days=7), 8),
+                ("second", start + timedelta(days=7) + late * minute, 1),
+            )
+        ]  # fmt: skip
+        plan = CapacityPlan.model_validate(
+            {"metadata": {"name": "w"}, "spec": {"pool": "p5", "demand": demand}}
+        )
+        documents = spec(pool(), plan)
+        window = plan.spec.demand[1]
+        bought = replace(
+            block("cr-1", count=1, pool="p5"),
+            start=start + timedelta(days=1),
+            end=start + timedelta(days=4),
+        )
+        before, after = (missing_instance_time(documents, held, "p5", window, NOW) for held in ([], [bought]))
+        assert after == before

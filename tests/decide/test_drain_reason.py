@@ -48,10 +48,18 @@ def test_an_unknown_taint_value_gives_no_reason():
     [
         ("at", "soon"),
         ("at", "2026-11-16T12:00:00"),
+        ("at", "0001-01-01T00:00:00+14:00"),
         ("idle-s", "a while"),
+        ("idle-s", "1e300"),
+        ("idle-s", "-5"),
         ("saves-usd-h", "nan"),
         ("end", "whim"),
     ],
 )
 def test_given_an_annotation_that_somebody_spoiled_when_it_is_read_then_it_is_left_out(key: str, value: str):
     assert DrainReason.from_annotations("empty", {key: value}) == DrainReason(DrainKind.EMPTY)
+
+
+def test_given_a_node_check_that_prints_a_book_when_it_is_written_then_the_annotations_stay_small():
+    reason = DrainReason(DrainKind.NODE_CHECK_FAILED, detail="x" * 400_000)
+    assert sum(map(len, reason.to_annotations().values())) < 2_000

@@ -201,3 +201,27 @@ def test_a_shape_that_differs_stays_another_one(outside: Outside):
     outside.cluster.pods = [pod("a"), pod("b", gpus=1)]
     seen = observer(outside).look()
     assert seen.pods[0].shape != seen.pods[1].shape
+
+
+def test_pods_and_nodes_that_are_gone_are_forgotten(outside: Outside):
+    eyes = observer(outside)
+    template, twin = pod("a").shape, replace(pod("a").shape)
+    for number in range(50):
+        outside.cluster.pods = [
+            replace(pod("a"), shape=template),
+            replace(pod("b", on=node(f"i-{number}")), shape=twin),
+        ]
+        world = eyes.look()
+        assert world.pods[0].shape is world.pods[1].shape
+    assert len(eyes._shapes._given) == 2
+    assert len(eyes._shapes._by_node) == 1
+
+
+def test_equal_shapes_stay_one_when_more_shapes_come_than_are_remembered(outside: Outside, monkeypatch):
+    monkeypatch.setattr("tidemill.engine.observe._MAX_SHAPES", 2)
+    eyes = observer(outside)
+    for _ in range(3):
+        outside.cluster.pods = [pod(f"p{gpus}", gpus=gpus) for gpus in (1, 2, 3, 4)]
+        outside.cluster.pods.append(replace(pod("again", gpus=1), shape=replace(pod("again", gpus=1).shape)))
+        world = eyes.look()
+        assert world.pods[0].shape is world.pods[-1].shape

@@ -25,7 +25,7 @@ log = logging.getLogger("tidemill.engine.observe")
 
 # A list that leaves out a block for longer than this is believed.
 BELIEVED_FOR = timedelta(hours=1)
-_MOST_SHAPES = 100_000
+_MAX_SHAPES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,8 @@ class _Shapes:
         self._first: dict[PodShape, PodShape] = {}
         # By identity: every shape that was seen (kept alive: its identity is its own), and the first like it.
         self._known: dict[int, tuple[PodShape, PodShape]] = {}
-        self._given: dict[
-            int, tuple[Pod, Pod]
-        ] = {}  # by identity of the adapter's pod: it, and what is passed on
+        # Of the last reading: by identity of the adapter's pod, it and what is passed on; and the same by node.
+        self._given: dict[int, tuple[Pod, Pod]] = {}
         self._by_node: dict[str, tuple[tuple[Pod, ...], tuple[Pod, ...]]] = {}
         self._of: tuple[Pod, ...] = ()
         self._pods: tuple[Pod, ...] = ()
@@ -72,41 +71,42 @@ class _Shapes:
     def pods(self, view: ClusterView) -> tuple[tuple[Pod, ...], Mapping[str, tuple[Pod, ...]]]:
         """The pods of a reading, and the same by node."""
         if view.pods is not self._of:
-            known = self._known
-            alike = True
-            for pod in view.pods:
-                shape = pod.shape
-                if (known.get(id(shape)) or self._learn(shape))[1] is not shape:
-                    alike = False
-            self._of = view.pods
-            self._pods = view.pods if alike else tuple(self._pass(pod) for pod in view.pods)
+            self._read(view.pods)
         if self._pods is view.pods:
             return view.pods, view.pods_by_node
-        return self._pods, {name: self._on(name, bound) for name, bound in view.pods_by_node.items()}
+        self._by_node = {name: self._on(name, bound) for name, bound in view.pods_by_node.items()}
+        return self._pods, {name: passed for name, (_, passed) in self._by_node.items()}
 
-    def _learn(self, shape: PodShape) -> tuple[PodShape, PodShape]:
-        if len(self._known) > _MOST_SHAPES:  # of pods that are long gone; the living come back at once
-            self._known.clear()
-            self._first.clear()
-            self._given.clear()
-            self._by_node.clear()
-        pair = self._known[id(shape)] = (shape, self._first.setdefault(shape, shape))
-        return pair
+    def _read(self, pods: tuple[Pod, ...]) -> None:
+        known, first = self._known, self._first
+        if len(known) > _MAX_SHAPES:  # mostly of pods that are gone; the others are learned again
+            known.clear()
+            first.clear()
+        alike = True
+        for pod in pods:
+            shape = pod.shape
+            pair = known.get(id(shape))
+            if pair is None:
+                pair = known[id(shape)] = (shape, first.setdefault(shape, shape))
+            alike = alike and pair[1] is shape
+        self._of = pods
+        if alike:
+            self._pods, self._given, self._by_node = pods, {}, {}
+            return
+        before, self._given = self._given, {}
+        for pod in pods:
+            given = before.get(id(pod))
+            if given is None or given[0] is not pod:
+                shape = known[id(pod.shape)][1]
+                given = (pod, pod if shape is pod.shape else replace(pod, shape=shape))
+            self._given[id(pod)] = given
+        self._pods = tuple(self._given[id(pod)][1] for pod in pods)
 
-    def _pass(self, pod: Pod) -> Pod:
-        first = (self._known.get(id(pod.shape)) or self._learn(pod.shape))[1]
-        if first is pod.shape:
-            return pod
-        given = self._given.get(id(pod))
-        if given is None or given[0] is not pod:
-            given = self._given[id(pod)] = (pod, replace(pod, shape=first))
-        return given[1]
-
-    def _on(self, node: str, bound: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    def _on(self, node: str, bound: tuple[Pod, ...]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
         known = self._by_node.get(node)
-        if known is None or known[0] is not bound:
-            known = self._by_node[node] = (bound, tuple(self._pass(pod) for pod in bound))
-        return known[1]
+        if known is not None and known[0] is bound:
+            return known
+        return bound, tuple(self._given[id(pod)][1] for pod in bound)
 
 
 class Observer:

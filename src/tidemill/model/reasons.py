@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import isfinite
 
@@ -58,6 +58,11 @@ class DrainKind(StrEnum):
 ENDS = frozenset({DrainKind.SOURCE_ENDS, DrainKind.MONEY_ENDS, DrainKind.INSTANCE_ENDS})
 
 
+# All annotations of an object together have 256 KiB in Kubernetes; a node check may print more than that.
+_MAX_DETAIL = 1_000
+_MAX_IDLE_S = 10 * 365 * 86_400.0  # more than any node lives
+
+
 @dataclass(frozen=True, slots=True)
 class DrainReason:
     """Why a node is drained. On a Kubernetes node the kind is the taint's value, the rest are annotations."""
@@ -81,7 +86,7 @@ class DrainReason:
             "at": self.at.isoformat() if self.at is not None else "",
             "name": self.name,
             "pool": self.pool,
-            "detail": self.detail,
+            "detail": self.detail[:_MAX_DETAIL],
             "idle-s": repr(self.idle.total_seconds()) if self.idle is not None else "",
             "saves-usd-h": repr(self.saves_usd_h) if self.saves_usd_h is not None else "",
         }
@@ -104,7 +109,7 @@ class DrainReason:
             name=annotations.get("name", ""),
             pool=annotations.get("pool", ""),
             detail=annotations.get("detail", ""),
-            idle=timedelta(seconds=idle_s) if idle_s is not None else None,
+            idle=timedelta(seconds=idle_s) if idle_s is not None and 0 <= idle_s <= _MAX_IDLE_S else None,
             saves_usd_h=_number(annotations.get("saves-usd-h", "")),
         )
 
@@ -112,9 +117,9 @@ class DrainReason:
 def _instant(text: str) -> datetime | None:
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        return at.astimezone(UTC) if at.tzinfo is not None else None
+    except (ValueError, OverflowError):
         return None
-    return at if at.tzinfo is not None else None
 
 
 def _number(text: str) -> float | None:

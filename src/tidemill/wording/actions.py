@@ -77,7 +77,7 @@ ADMISSIONS: dict[AdmitKind, Sentence[AdmitReason]] = {
     AdmitKind.KARPENTER_LAUNCHES: "there is time on {name}, and Karpenter launches nodes for ungated pods",
 }
 ENDS: dict[EndKind, Sentence[EndReason]] = {
-    EndKind.SOURCE_ENDS: "its source ends at {at}",
+    EndKind.SOURCE_ENDS: "its source ends: its node must be empty by {at}",
     EndKind.END_MOVED: "its end moved to {at}",
     EndKind.LAST_SAFE_MOMENT: "this is the last safe moment before {at}",
     EndKind.BUDGET_NEVER_ALLOWS: (

@@ -156,12 +156,15 @@ def first_gap(
     return gap
 
 
-def missing_instance_hours(
+def missing_instance_time(
     spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
-) -> float:
-    """Over the whole window: what must become less with every purchase."""
+) -> timedelta:
+    """Instances times how long each is missing, over the whole window: what must become less with every purchase.
+
+    Exact: two sums of hours as floats may differ although nothing was gained.
+    """
     steps = missing_instances(spec, reservations, pool, window, now)
-    return sum(step.amount * ((step.end - step.start) / HOUR) for step in steps)
+    return sum((step.amount * (step.end - step.start) for step in steps), timedelta(0))
 
 
 def _serves_from(block: Reservation, window: DemandWindow, now: datetime) -> datetime:
@@ -234,10 +237,8 @@ def reduces_shortage(
     window = window_named(spec.plans.get(intent.plan), intent.window)
     if window is None:
         return still_missing(spec, after, intent, now) < still_missing(spec, held, intent, now)
-    left_h, missing_h = (
-        missing_instance_hours(spec, blocks, intent.pool, window, now) for blocks in (after, held)
-    )
-    return left_h < missing_h
+    left, before = (missing_instance_time(spec, blocks, intent.pool, window, now) for blocks in (after, held))
+    return left < before
 
 
 def is_mostly_covered(

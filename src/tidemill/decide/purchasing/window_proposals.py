@@ -15,7 +15,7 @@ from tidemill.decide.purchasing.coverage import (
     MAX_OVERSIZE,
     first_gap,
     held_for,
-    missing_instance_hours,
+    missing_instance_time,
     with_bought,
 )
 from tidemill.decide.purchasing.planner.inputs import Step
@@ -287,21 +287,21 @@ def _block_offers(
     context.wake(search.at + fresh)
     soon = context.now + LEGAL_DURATIONS[0]
     begun = gap.start <= context.now
-    before = missing_instance_hours(context.spec, held, plan.spec.pool, window, context.now)
+    before = missing_instance_time(context.spec, held, plan.spec.pool, window, context.now)
     return [
         offer
         for offer in search.offers
         if (offer.start < soon if begun else offer.start <= needed_from(context, plan, gap))
         and offer.end >= gap.end
-        and _missing_hours_with(context, plan, window, offer, held) < before
+        and _missing_time_with(context, plan, window, offer, held) < before
     ]
 
 
-def _missing_hours_with(
+def _missing_time_with(
     context: DecisionContext, plan: CapacityPlan, window: DemandWindow, offer: Offer, held: list[Reservation]
-) -> float:
+) -> timedelta:
     after = with_bought(held, offer, context.owner, plan.spec.pool)
-    return missing_instance_hours(context.spec, after, plan.spec.pool, window, context.now)
+    return missing_instance_time(context.spec, after, plan.spec.pool, window, context.now)
 
 
 def _latest_search(context: DecisionContext, query: OfferQuery) -> OfferSearch | None:

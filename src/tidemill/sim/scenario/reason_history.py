@@ -6,22 +6,18 @@ expired, every pod waits for capacity, whatever held it all the days before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime, timedelta
 
 from tidemill.model.capacity import ReservationState
 from tidemill.model.nodes import INSTANCE_UP_STATES
 from tidemill.model.plan import Plan, Unmet, UnmetCode, Warning
-from tidemill.model.purchase_reasons import PurchaseReason, PurchaseWarning
 from tidemill.model.reasons import HoldReason
 from tidemill.model.warning_reasons import (
     AnyWarning,
-    MethodUnavailable,
-    PinMustMove,
     ProvisionerMessage,
-    ServiceShort,
-    WarningReason,
 )
 from tidemill.model.world import World
 
@@ -31,23 +27,29 @@ _SAYS_SOMETHING = timedelta(hours=1)
 _NOTHING = timedelta(0)
 
 
-def topic(reason: HoldReason | AnyWarning) -> tuple[str, ...]:
+def topic(reason: HoldReason | AnyWarning) -> tuple[object, ...]:
     """The reason without its figures: no capacity until 12:03 and no capacity until 12:05 are one topic."""
     match reason:
         case HoldReason():
             return reason.kind, reason.pool, reason.name
-        case WarningReason():
-            return reason.kind, reason.name, reason.gang
-        case MethodUnavailable():
-            return ("method-unavailable", reason.method)
-        case ServiceShort():
-            return reason.kind, reason.block
-        case PinMustMove():
-            return ("pin-must-move", reason.block)
-        case PurchaseReason() | PurchaseWarning():
-            return (reason.kind,)
         case ProvisionerMessage():
-            return ("provisioner", reason.text)
+            return "provisioner", _FIGURES.sub("#", reason.text)
+        case _:
+            return type(reason).__name__, *_without_figures(reason)
+
+
+_FIGURES = re.compile(r"[0-9]+")
+
+
+def _without_figures(value: object) -> tuple[object, ...]:
+    """Names and kinds only: another block, requirement or remedy is another topic, another price or instant is not."""
+    if isinstance(value, datetime | timedelta | int | float):
+        return ()
+    if isinstance(value, tuple):
+        return tuple(_without_figures(entry) for entry in value)
+    if is_dataclass(value):
+        return tuple(_without_figures(getattr(value, one.name)) for one in fields(value))
+    return (value,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,9 @@ class _Wait:
 
 @dataclass(slots=True)
 class ReasonHistory:
-    warned: dict[tuple[str, ...], WarningSpan] = field(default_factory=dict)
+    warned: dict[tuple[object, ...], WarningSpan] = field(default_factory=dict)
     _waits: dict[str, _Wait] = field(default_factory=dict)
-    _held: dict[str, dict[tuple[str, ...], HeldFor]] = field(default_factory=dict)
+    _held: dict[str, dict[tuple[object, ...], HeldFor]] = field(default_factory=dict)
 
     def record(self, world: World, plan: Plan) -> list[Warning]:
         """Returns the warnings that are new."""
@@ -142,7 +144,7 @@ class ReasonHistory:
         """The reason that held one of these pods longest; waiting for a node that starts does not count."""
         reasons: list[HeldFor] = []
         for pod in pods:
-            sums: dict[tuple[str, ...], HeldFor] = {}
+            sums: dict[tuple[object, ...], HeldFor] = {}
             for held in self._reasons(pod, now):
                 if held.unmet.code not in ON_ITS_WAY:
                     sums.setdefault(topic(held.unmet.reason), HeldFor(held.unmet)).add(held)

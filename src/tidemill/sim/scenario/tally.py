@@ -262,7 +262,7 @@ def _why_not_bought(rehearsal: Rehearsal, intent: PurchaseIntent) -> str:
 def _warnings(rehearsal: Rehearsal) -> tuple[WarningRow, ...]:
     """A proposal is named by its window: one that expires is followed by another with the same warning."""
     windows = {warning.id: f"{warning.plan}/{warning.window}" for warning in rehearsal.ledger.purchases()}
-    rows: dict[tuple[str, ...], WarningRow] = {}
+    rows: dict[tuple[object, ...], WarningRow] = {}
     for warning in rehearsal.reasons.warned.values():
         called = windows.get(warning.about, warning.about)
         key = (called, *topic(warning.reason))
