@@ -9,21 +9,8 @@ import pytest
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from tests.decide.builders import (
-    ON_DEMAND,
-    ahead,
-    block,
-    daemon,
-    gang,
-    hourly_pool,
-    launch_intent,
-    node,
-    pod,
-    pool,
-    replica,
-    spec,
-    world,
-)
+from tests.decide import builders as given
+from tests.decide.builders import ON_DEMAND, ahead, spec, world
 from tidemill.decide import decide
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Plan
@@ -46,8 +33,8 @@ def only(rows):
 
 @pytest.mark.requirement("PE-10")
 def test_a_pools_nodes_are_counted_by_phase_including_requested_ones():
-    nodes = [node(f"i-{phase}", phase) for phase in ("launched", "registering", "ready", "draining")]
-    seen = shown(spec(), world(block(count=8), nodes, launch_intent(count=3)), Plan())
+    nodes = [given.node(f"i-{phase}", phase) for phase in ("launched", "registering", "ready", "draining")]
+    seen = shown(spec(), world(given.block(count=8), nodes, given.launch_intent(count=3)), Plan())
     assert only(seen.pools).nodes == {
         "requested": 3,
         "launched": 1,
@@ -58,36 +45,43 @@ def test_a_pools_nodes_are_counted_by_phase_including_requested_ones():
 
 
 def test_a_visible_instance_no_longer_counts_as_requested():
-    up = node("i-1", "launched", intent_id="ti-1")
-    seen = shown(spec(), world(block(), up, launch_intent(count=2)), Plan())
+    up = given.node("i-1", "launched", intent_id="ti-1")
+    seen = shown(spec(), world(given.block(), up, given.launch_intent(count=2)), Plan())
     assert only(seen.pools).nodes == {"requested": 1, "launched": 1}
 
 
 def test_wanted_gpus_are_those_of_running_and_waiting_pods():
-    up = node()
+    up = given.node()
     facts = world(
-        block(free=0, count=1), up, pod("runs", gpus=4, on=up), pod("waits", gpus=8), daemon("agent", up)
+        given.block(free=0, count=1),
+        up,
+        given.pod("runs", gpus=4, on=up),
+        given.pod("waits", gpus=8),
+        given.daemon("agent", up),
     )
     row = only(shown(spec(), facts).pools)
     assert (row.gpus_ready, row.gpus_used, row.gpus_wanted, row.waiting) == (8, 4, 12, 1)
 
 
 def test_a_waiting_pod_is_in_the_queue_of_its_pool():
-    train, small = pool("train", labels={"use": "training"}), hourly_pool("small", labels={"use": "small"})
-    waits = pod("eval", gpus=1, selector={"use": "small"})
+    train, small = (
+        given.pool("train", labels={"use": "training"}),
+        given.hourly_pool("small", labels={"use": "small"}),
+    )
+    waits = given.pod("eval", gpus=1, selector={"use": "small"})
     rows = {row.name: row for row in shown(spec(train, small), world(waits), Plan()).pools}
     assert (rows["small"].waiting, rows["train"].waiting) == (1, 0)
 
 
 def test_a_pod_too_large_for_every_pool_is_in_no_queue_but_is_listed():
-    seen = shown(spec(), world(block(), pod("huge", gpus=64)))
+    seen = shown(spec(), world(given.block(), given.pod("huge", gpus=64)))
     assert only(seen.pools).waiting == 0
     assert "more than any node" in only(seen.waiting).reason
 
 
 def test_a_block_has_the_times_of_its_drain_deadline_and_end():
-    up = node()
-    seen = shown(spec(), world(block(ends_in="10h"), up, pod(on=up, grace="20m")))
+    up = given.node()
+    seen = shown(spec(), world(given.block(ends_in="10h"), up, given.pod(on=up, grace="20m")))
     row = only(seen.blocks)
     assert (row.deadline, row.kill_at, row.end) == (ahead("9h30m"), ahead("9h30m"), ahead("10h"))
     assert row.drain_from is not None
@@ -97,35 +91,42 @@ def test_a_block_has_the_times_of_its_drain_deadline_and_end():
 
 @pytest.mark.requirement("CB-10")
 def test_a_managed_pools_block_shows_the_earlier_deadline():
-    managed = pool(provisioner="managed")
-    before = only(shown(spec(managed), world(block(ends_in="10h", pool="p5", free=4)), Plan()).blocks)
+    managed = given.pool(provisioner="managed")
+    before = only(shown(spec(managed), world(given.block(ends_in="10h", pool="p5", free=4)), Plan()).blocks)
     assert before.deadline == ahead("9h20m")
-    up = node(provisioner="managed")
-    assert only(shown(spec(managed), world(block(ends_in="10h"), up)).blocks).deadline == ahead("9h20m")
+    up = given.node(provisioner="managed")
+    assert only(shown(spec(managed), world(given.block(ends_in="10h"), up)).blocks).deadline == ahead("9h20m")
 
 
 def test_the_block_behind_a_pool_is_the_one_that_ends_first():
     later = Source(SourceKind.BLOCK, "cr-2")
-    facts = world(block(ends_in="30h"), block("cr-2", ends_in="5h"), node(), node("i-2", source=later))
+    facts = world(
+        given.block(ends_in="30h"),
+        given.block("cr-2", ends_in="5h"),
+        given.node(),
+        given.node("i-2", source=later),
+    )
     row = only(shown(spec(), facts).pools)
     assert row.blocks == ("cr-2", "cr-1")
     assert row.ends_at == ahead("5h")
 
 
 def test_blocks_of_other_deployments_are_not_shown():
-    assert shown(spec(), world(block(owner="somebody"))).blocks == ()
+    assert shown(spec(), world(given.block(owner="somebody"))).blocks == ()
 
 
 def test_a_block_is_shown_by_its_name_or_else_by_its_id():
-    assert only(shown(spec(), world(block()), block_names={"cr-1": "tide-a"}).blocks).name == "tide-a"
-    assert only(shown(spec(), world(block(tags=(("Name", "november"),)))).blocks).name == "november"
-    assert only(shown(spec(), world(block())).blocks).name == "cr-1"
+    assert only(shown(spec(), world(given.block()), block_names={"cr-1": "tide-a"}).blocks).name == "tide-a"
+    assert only(shown(spec(), world(given.block(tags=(("Name", "november"),)))).blocks).name == "november"
+    assert only(shown(spec(), world(given.block())).blocks).name == "cr-1"
 
 
 @pytest.mark.requirement("PE-13")
 def test_a_waiting_pod_has_the_plans_reason_and_earliest_instant():
     facts = world(
-        block(ends_in="50m", free=4), block("cr-2", starts_in="2h", ends_in="26h"), pod(gpus=8, expected="5h")
+        given.block(ends_in="50m", free=4),
+        given.block("cr-2", starts_in="2h", ends_in="26h"),
+        given.pod(gpus=8, expected="5h"),
     )
     row = only(shown(spec(), facts).waiting)
     assert "cr-2 starts" in row.reason
@@ -134,9 +135,9 @@ def test_a_waiting_pod_has_the_plans_reason_and_earliest_instant():
 
 
 def test_a_pod_says_where_it_runs_and_until_when():
-    up = node()
-    runs = pod("runs", gpus=8, on=up, ends_at=ahead("3h"))
-    row = only(pods(spec(), world(block(), up, runs), Plan()))
+    up = given.node()
+    runs = given.pod("runs", gpus=8, on=up, ends_at=ahead("3h"))
+    row = only(pods(spec(), world(given.block(), up, runs), Plan()))
     assert (row.state, row.node, row.source, row.until) == ("running", "node-i-1", "cr-1", ahead("3h"))
 
 
@@ -148,18 +149,22 @@ def test_a_pod_says_where_it_runs_and_until_when():
     ],
 )
 def test_a_bound_pod_that_does_not_run_is_starting(fields, state):
-    up = node()
-    assert only(pods(spec(), world(block(), up, pod(on=up, **fields)), Plan())).state == state
+    up = given.node()
+    assert only(pods(spec(), world(given.block(), up, given.pod(on=up, **fields)), Plan())).state == state
 
 
 def test_a_pod_with_a_foreign_scheduling_gate_says_so():
-    row = only(pods(spec(), world(block(), pod(held_by_others=True)), Plan()))
+    row = only(pods(spec(), world(given.block(), given.pod(held_by_others=True)), Plan()))
     assert row.reason == "another controller holds it"
 
 
 @pytest.mark.requirement("PE-16")
 def test_delivered_and_used_hours_of_a_block_have_on_demand_prices():
-    facts = world(block(count=4), block("cr-2", starts_in="3h"), block("cr-3", kind="odcr", ends_in=None))
+    facts = world(
+        given.block(count=4),
+        given.block("cr-2", starts_in="3h"),
+        given.block("cr-3", kind="odcr", ends_in=None),
+    )
     seen = status(spec(), facts, Plan(), used_gpu_hours={"cr-1": 16.0})
     rows = {row.id: row for row in seen.blocks}
     assert rows["cr-1"].delivered_on_demand_usd == pytest.approx(4 * 55.04)  # since an hour ago
@@ -171,22 +176,22 @@ def test_delivered_and_used_hours_of_a_block_have_on_demand_prices():
 
 @pytest.mark.requirement("PE-16")
 def test_unknown_used_hours_have_no_price():
-    seen = shown(spec(), world(block()), Plan())
+    seen = shown(spec(), world(given.block()), Plan())
     assert seen.money.delivered_on_demand_usd > 0
     assert seen.money.used_on_demand_usd is None
 
 
 @pytest.mark.requirement("PE-16")
 def test_a_type_without_a_price_on_demand_is_named():
-    p5e = spec(pool("p5e", requirements={"instanceTypes": ["p5e.48xlarge"]}))
-    money = shown(p5e, world(block(instance_type="p5e.48xlarge")), Plan()).money
+    p5e = spec(given.pool("p5e", requirements={"instanceTypes": ["p5e.48xlarge"]}))
+    money = shown(p5e, world(given.block(instance_type="p5e.48xlarge")), Plan()).money
     assert (money.delivered_on_demand_usd, money.unpriced) == (0.0, ("p5e.48xlarge",))
 
 
 def test_money_has_the_month_of_the_ledger_and_the_current_rate():
-    small = hourly_pool("g6", "g6.xlarge")
+    small = given.hourly_pool("g6", "g6.xlarge")
     facts = world(
-        node(source=ON_DEMAND, pool="g6", instance_type="g6.xlarge"),
+        given.node(source=ON_DEMAND, pool="g6", instance_type="g6.xlarge"),
         Spending(1200, ((("g6", SourceKind.ON_DEMAND), 34.5),)),
     )
     seen = shown(spec(small, budget={"monthlyUsd": 5000}), facts)
@@ -196,7 +201,7 @@ def test_money_has_the_month_of_the_ledger_and_the_current_rate():
 
 
 def test_next_steps_name_what_each_action_touches():
-    facts = world(block(free=2), gang("g", 2), node("i-1"), node("i-2"))
+    facts = world(given.block(free=2), given.gang("g", 2), given.node("i-1"), given.node("i-2"))
     steps = next_steps(spec(), facts, decide(spec(), facts))
     admitted = only([step for step in steps.steps if step.action == "Admit"])
     assert admitted.about == ("ml/g-0", "ml/g-1")
@@ -205,8 +210,11 @@ def test_next_steps_name_what_each_action_touches():
 
 
 def test_the_json_can_be_read_back():
-    up = node()
-    seen = shown(spec(), world(block(), up, pod("runs", gpus=8, on=up), gang("g", 2), launch_intent()))
+    up = given.node()
+    seen = shown(
+        spec(),
+        world(given.block(), up, given.pod("runs", gpus=8, on=up), given.gang("g", 2), given.launch_intent()),
+    )
     written = json.dumps(seen.as_json())
     assert '"at": "2026-11-16T12:00:00Z"' in written
     assert TypeAdapter(Status).validate_json(written) == seen
@@ -244,13 +252,13 @@ def test_the_json_can_be_read_back():
     ],
 )
 def test_a_block_shows_when_it_drains_and_for_which_pods(pods_there, settings, lead, for_whom):
-    here = node()
+    here = given.node()
     there = world(
-        block(ends_in="48h"),
+        given.block(ends_in="48h"),
         here,
-        [pod(f"p{place}", on=here, **fields) for place, fields in enumerate(pods_there)],
+        [given.pod(f"p{place}", on=here, **fields) for place, fields in enumerate(pods_there)],
     )
-    row = only(shown(spec(pool(drain=settings)), there).blocks)
+    row = only(shown(spec(given.pool(drain=settings)), there).blocks)
     assert row.drain_lead_for == for_whom
     assert row.drain_lead_s == parse_duration(lead).total_seconds()
     assert row.drain_from == ahead("47h30m") - parse_duration(lead)
@@ -258,22 +266,22 @@ def test_a_block_shows_when_it_drains_and_for_which_pods(pods_there, settings, l
 
 @pytest.mark.requirement("CB-10")
 def test_a_service_that_moves_in_waves_is_named_as_the_cause_of_a_long_lead():
-    here = node()
-    replicas = [replica(f"chat-{place}", on=here, grace="1m", load="7m") for place in range(4)]
+    here = given.node()
+    replicas = [given.replica(f"chat-{place}", on=here, grace="1m", load="7m") for place in range(4)]
     budget = DisruptionBudget("Deployment/chat", min_available=3, allowed=1)
-    row = only(shown(spec(), world(block(ends_in="48h"), here, replicas, budget)).blocks)
+    row = only(shown(spec(), world(given.block(ends_in="48h"), here, replicas, budget)).blocks)
     assert row.drain_lead_s == 38 * 60
     assert row.drain_lead_for == ("Deployment/chat (4 replicas, 1 at a time)",)
 
 
 def test_the_status_text_names_the_causes_of_a_long_lead_only():
-    here = node()
-    facts = world(block(ends_in="48h"), here, pod("slow", on=here, grace="30m"))
+    here = given.node()
+    facts = world(given.block(ends_in="48h"), here, given.pod("slow", on=here, grace="30m"))
     text = drawn(shown(spec(), facts))
     assert (
         "cr-1 drains from 18 Nov 10:56:30 UTC, 33m 30s before its deadline, for ml/slow (30m grace)" in text
     )
-    assert "drains from" not in drawn(shown(spec(), world(block(ends_in="48h"), here)))
+    assert "drains from" not in drawn(shown(spec(), world(given.block(ends_in="48h"), here)))
 
 
 def drawn(seen: Status) -> str:

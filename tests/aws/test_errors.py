@@ -8,19 +8,10 @@ import botocore.exceptions as boto
 import pytest
 
 from tidemill.aws.errors import Call, CallKind, translate_error
-from tidemill.model.errors import (
-    Gone,
-    NoCapacity,
-    NotAllowed,
-    OutcomeUnknown,
-    Refused,
-    Retryable,
-    Throttled,
-    TidemillError,
-    label,
-)
+from tidemill.model import errors
+from tidemill.model.errors import TidemillError, label
 
-DEFINITE = (NoCapacity, Refused, Throttled)
+DEFINITE = (errors.NoCapacity, errors.Refused, errors.Throttled)
 
 
 def answered(
@@ -52,7 +43,7 @@ def failed(error: Exception, kind: CallKind) -> TidemillError:
 )
 def test_an_unknown_error_code_after_a_purchase_leaves_the_outcome_unknown(code: str):
     for status in (400, 500, 503):
-        assert type(answered(code, CallKind.PURCHASE, status=status)) is OutcomeUnknown
+        assert type(answered(code, CallKind.PURCHASE, status=status)) is errors.OutcomeUnknown
 
 
 @pytest.mark.requirement("CB-4")
@@ -67,20 +58,20 @@ def test_an_unknown_error_code_after_a_purchase_leaves_the_outcome_unknown(code:
     ],
 )
 def test_a_purchase_without_an_answer_leaves_the_outcome_unknown(error: Exception):
-    assert type(failed(error, CallKind.PURCHASE)) is OutcomeUnknown
+    assert type(failed(error, CallKind.PURCHASE)) is errors.OutcomeUnknown
 
 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("InvalidCapacityBlockOfferingIdExpired", NoCapacity),
-        ("InvalidCapacityBlockOfferingIdNotFound", NoCapacity),
-        ("InsufficientInstanceCapacity", NoCapacity),
-        ("InvalidCapacityBlockOfferingIdMalformed", Refused),
-        ("InvalidParameterValue", Refused),
-        ("RequestLimitExceeded", Throttled),
-        ("UnauthorizedOperation", NotAllowed),
-        ("ExpiredToken", NotAllowed),
+        ("InvalidCapacityBlockOfferingIdExpired", errors.NoCapacity),
+        ("InvalidCapacityBlockOfferingIdNotFound", errors.NoCapacity),
+        ("InsufficientInstanceCapacity", errors.NoCapacity),
+        ("InvalidCapacityBlockOfferingIdMalformed", errors.Refused),
+        ("InvalidParameterValue", errors.Refused),
+        ("RequestLimitExceeded", errors.Throttled),
+        ("UnauthorizedOperation", errors.NotAllowed),
+        ("ExpiredToken", errors.NotAllowed),
     ],
 )
 def test_a_documented_refusal_of_a_purchase_is_a_refusal(code: str, expected: type[TidemillError]):
@@ -92,21 +83,24 @@ def test_a_documented_refusal_of_a_purchase_is_a_refusal(code: str, expected: ty
 def test_an_unsigned_purchase_is_not_allowed_and_an_unsent_one_is_retryable():
     assert isinstance(failed(boto.NoCredentialsError(), CallKind.PURCHASE), DEFINITE)
     unreachable = failed(boto.ConnectTimeoutError(endpoint_url="https://x"), CallKind.PURCHASE)
-    assert type(unreachable) is Retryable
+    assert type(unreachable) is errors.Retryable
 
 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("ReservationCapacityExceeded", NoCapacity),
-        ("InvalidCapacityReservationState.PendingActivation", NoCapacity),
-        ("InvalidCapacityReservationId.NotFound", NoCapacity),
-        ("VcpuLimitExceeded", NoCapacity),
-        ("RequestLimitExceeded", Throttled),
-        ("SomethingNew", Retryable),
-        ("InvalidAMIID.NotFound", Retryable),
-        ("InvalidParameterValue", Retryable),  # not Refused: the engine must write it down, and back off
-        ("IdempotentParameterMismatch", OutcomeUnknown),
+        ("ReservationCapacityExceeded", errors.NoCapacity),
+        ("InvalidCapacityReservationState.PendingActivation", errors.NoCapacity),
+        ("InvalidCapacityReservationId.NotFound", errors.NoCapacity),
+        ("VcpuLimitExceeded", errors.NoCapacity),
+        ("RequestLimitExceeded", errors.Throttled),
+        ("SomethingNew", errors.Retryable),
+        ("InvalidAMIID.NotFound", errors.Retryable),
+        (
+            "InvalidParameterValue",
+            errors.Retryable,
+        ),  # not Refused: the engine must write it down, and back off
+        ("IdempotentParameterMismatch", errors.OutcomeUnknown),
     ],
 )
 def test_a_refused_launch_started_nothing(code: str, expected: type[TidemillError]):
@@ -115,27 +109,30 @@ def test_a_refused_launch_started_nothing(code: str, expected: type[TidemillErro
 
 def test_an_invalid_endpoint_is_reported_with_its_environment_variable():
     error = failed(ValueError("Invalid endpoint: nonsense"), CallKind.READ)
-    assert type(error) is NotAllowed
+    assert type(error) is errors.NotAllowed
     assert "write the whole URL, https://…, in AWS_ENDPOINT_URL" in str(error)
 
 
 def test_a_launch_without_an_answer_is_repeated_with_its_token():
-    assert type(answered("InternalError", CallKind.LAUNCH, status=500)) is OutcomeUnknown
-    assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), CallKind.LAUNCH)) is OutcomeUnknown
+    assert type(answered("InternalError", CallKind.LAUNCH, status=500)) is errors.OutcomeUnknown
+    assert (
+        type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), CallKind.LAUNCH))
+        is errors.OutcomeUnknown
+    )
 
 
 def test_a_missing_object_is_gone_and_a_failed_read_is_retryable():
-    assert type(answered("InvalidInstanceID.NotFound", CallKind.CHANGE)) is Gone
-    assert type(answered("InvalidInstanceID.NotFound", CallKind.PURCHASE)) is Refused
-    assert type(answered("InvalidParameterValue", CallKind.READ)) is Retryable
-    assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), CallKind.READ)) is Retryable
+    assert type(answered("InvalidInstanceID.NotFound", CallKind.CHANGE)) is errors.Gone
+    assert type(answered("InvalidInstanceID.NotFound", CallKind.PURCHASE)) is errors.Refused
+    assert type(answered("InvalidParameterValue", CallKind.READ)) is errors.Retryable
+    assert type(failed(boto.ReadTimeoutError(endpoint_url="https://x"), CallKind.READ)) is errors.Retryable
 
 
 def test_a_refused_question_is_an_answer_and_a_server_error_is_not():
-    assert type(answered("UnsupportedOperation", CallKind.QUESTION)) is Refused
-    assert type(answered("SomethingNew", CallKind.QUESTION)) is Refused
-    assert type(answered("InternalError", CallKind.QUESTION, status=500)) is Retryable
-    assert type(answered("CapacityBlockDescribeLimitExceeded", CallKind.QUESTION)) is Throttled
+    assert type(answered("UnsupportedOperation", CallKind.QUESTION)) is errors.Refused
+    assert type(answered("SomethingNew", CallKind.QUESTION)) is errors.Refused
+    assert type(answered("InternalError", CallKind.QUESTION, status=500)) is errors.Retryable
+    assert type(answered("CapacityBlockDescribeLimitExceeded", CallKind.QUESTION)) is errors.Throttled
 
 
 @pytest.mark.requirement("PE-23")
@@ -146,7 +143,7 @@ def test_a_missing_permission_is_one_sentence_with_the_action_and_the_policy_tha
         "identity-based policy allows the iam:PassRole action. Encoded authorization failure message: AAAABBBBCCCC"
     )
     error = answered("UnauthorizedOperation", CallKind.LAUNCH, said, 403)
-    assert isinstance(error, NotAllowed)
+    assert isinstance(error, errors.NotAllowed)
     assert str(error) == (
         "AWS does not allow iam:PassRole to arn:aws:sts::123456789012:assumed-role/mill/x: "
         "`tidemill iam provisioner` prints a policy that does"
@@ -189,7 +186,7 @@ def test_a_refusal_that_names_no_action_is_about_the_call_itself():
 )
 def test_missing_credentials_or_region_say_what_to_set(error: Exception, words: str):
     said = failed(error, CallKind.READ)
-    assert isinstance(said, NotAllowed)
+    assert isinstance(said, errors.NotAllowed)
     assert words in str(said)
 
 
@@ -197,7 +194,7 @@ def test_an_endpoint_that_refuses_the_connection_is_not_a_wrong_region():
     error = boto.EndpointConnectionError(
         endpoint_url="http://127.0.0.1:9", error=OSError("Connection refused")
     )
-    assert type(failed(error, CallKind.READ)) is Retryable
+    assert type(failed(error, CallKind.READ)) is errors.Retryable
 
 
 def test_rejected_credentials_say_what_to_do():

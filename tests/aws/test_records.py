@@ -9,18 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.aws.answers import (
-    CR,
-    INSTANCE,
-    event,
-    extension_record,
-    instance_record,
-    offer_record,
-    reservation_record,
-    spot_record,
-    status_record,
-    tag_list,
-)
+from tests.aws import answers
+from tests.aws.answers import CR, INSTANCE
 from tests.sim.account import GB200, OWNER, P5, START, ZONES
 from tidemill import catalog
 from tidemill.aws.fields import Reader, Unreadable
@@ -37,7 +27,7 @@ CATALOG = catalog.load()
 
 
 def read(**given: Any) -> Reservation:
-    return read_reservation(reservation_record(**given), CATALOG, lambda sentence: None)
+    return read_reservation(answers.reservation_record(**given), CATALOG, lambda sentence: None)
 
 
 # --- reservations -------------------------------------------------------------------------------------
@@ -53,13 +43,16 @@ def test_an_active_block_is_read_completely():
 
 @pytest.mark.requirement("CB-5")
 def test_a_scheduled_block_has_its_future_count_and_none_available():
-    tags = tag_list(owner=OWNER, to_come="16")
+    tags = answers.tag_list(owner=OWNER, to_come="16")
     block = read(State="scheduled", TotalInstanceCount=0, AvailableInstanceCount=0, Tags=tags)
     assert (block.count, block.available) == (16, 0)
 
 
 def test_a_short_delivery_has_the_delivered_count():
-    assert read(TotalInstanceCount=14, AvailableInstanceCount=14, Tags=tag_list(to_come="16")).count == 14
+    assert (
+        read(TotalInstanceCount=14, AvailableInstanceCount=14, Tags=answers.tag_list(to_come="16")).count
+        == 14
+    )
 
 
 @pytest.mark.requirement("CB-5")
@@ -71,7 +64,7 @@ def test_every_state_of_a_block_is_known(state: str):
 @pytest.mark.parametrize("state", ["blocked", "", 7, {}, "ACTIVE"])
 def test_a_block_in_an_unknown_state_counts_as_bought_and_takes_no_launch(state: Any):
     said: list[str] = []
-    block = read_reservation(reservation_record(State=state), CATALOG, said.append)
+    block = read_reservation(answers.reservation_record(State=state), CATALOG, said.append)
     assert block.state is ReservationState.PAYMENT_PENDING
     assert block.available == 0
     assert "in the unknown state" in said[0]
@@ -132,13 +125,13 @@ def test_an_incomplete_reservation_is_unreadable(wrong: dict[str, Any]):
 
 @pytest.mark.parametrize("written", ["-5", "1e9", "6656.0", "٣", "9" * 30, ""])
 def test_an_invalid_fee_tag_counts_as_0(written: str):
-    assert read(Tags=tag_list(fee=written)).fee_usd == 0
+    assert read(Tags=answers.tag_list(fee=written)).fee_usd == 0
 
 
 @pytest.mark.requirement("CB-7")
 def test_a_pending_extension_moves_no_end_and_a_paid_one_adds_its_fee():
-    block, paid = read(), read_extension(extension_record())
-    waits = read_extension(extension_record(CapacityBlockExtensionStatus="payment-pending"))
+    block, paid = read(), read_extension(answers.extension_record())
+    waits = read_extension(answers.extension_record(CapacityBlockExtensionStatus="payment-pending"))
     (one,) = with_extensions([block], [waits])
     assert (one.end, one.extension_pending_to) == (block.end, START + timedelta(days=3))
     (two,) = with_extensions([block], [paid])
@@ -159,7 +152,7 @@ def test_ended_reservations_are_listed_for_a_day():
 
 
 def test_an_instance_is_read_completely():
-    one = read_instance(instance_record())
+    one = read_instance(answers.instance_record())
     assert (one.id, one.instance_type, one.zone, one.state) == (INSTANCE, P5, ZONES[0], InstanceState.RUNNING)
     assert one.source == Source(SourceKind.BLOCK, CR)
     assert (one.owner, one.pool, one.intent_id, one.provisioner) == (OWNER, "train", "l-1", "native")
@@ -178,7 +171,7 @@ def test_an_instance_is_read_completely():
 )
 def test_the_deployment_tag_alone_does_not_make_an_instance_ours(own: dict[str, str]):
     """Companies tag all sorts of things with it; what we end carries what only a provisioner of ours writes."""
-    record = instance_record(Tags=tag_list(**own))
+    record = answers.instance_record(Tags=answers.tag_list(**own))
     assert read_instance(record).owner == ""
     assert not has_owner_tag(record, OWNER)
 
@@ -196,14 +189,16 @@ def test_the_deployment_tag_alone_does_not_make_an_instance_ours(own: dict[str, 
 )
 def test_the_source_of_an_instance_is_read(lifecycle: str | None, reserved: str | None, source: Source):
     assert (
-        read_instance(instance_record(InstanceLifecycle=lifecycle, CapacityReservationId=reserved)).source
+        read_instance(
+            answers.instance_record(InstanceLifecycle=lifecycle, CapacityReservationId=reserved)
+        ).source
         == source
     )
 
 
 @pytest.mark.parametrize("state", ["stopping", "stopped", "shutting-down"])
 def test_a_stopped_instance_counts_as_shutting_down(state: str):
-    assert read_instance(instance_record(State={"Name": state})).state is InstanceState.SHUTTING_DOWN
+    assert read_instance(answers.instance_record(State={"Name": state})).state is InstanceState.SHUTTING_DOWN
 
 
 @pytest.mark.parametrize(
@@ -220,29 +215,31 @@ def test_a_stopped_instance_counts_as_shutting_down(state: str):
 )
 def test_an_incomplete_instance_is_unreadable(wrong: dict[str, Any]):
     with pytest.raises(Unreadable):
-        read_instance(instance_record(**wrong))
+        read_instance(answers.instance_record(**wrong))
 
 
 @pytest.mark.requirement("PE-17")
 def test_the_earliest_announced_end_counts_and_reboots_and_completed_events_do_not():
     sooner = START + timedelta(hours=3)
     found = event_ending(
-        status_record(event(), event("instance-stop", NotBefore=sooner), event("system-reboot"))
+        answers.status_record(
+            answers.event(), answers.event("instance-stop", NotBefore=sooner), answers.event("system-reboot")
+        )
     )
     assert found == (INSTANCE, sooner, InstanceEndKind.STOP)
-    over = event(Description="[Completed] The instance was retired")
-    assert event_ending(status_record(over, event("instance-reboot"))) is None
-    assert event_ending(status_record()) is None
+    over = answers.event(Description="[Completed] The instance was retired")
+    assert event_ending(answers.status_record(over, answers.event("instance-reboot"))) is None
+    assert event_ending(answers.status_record()) is None
     with pytest.raises(Unreadable):
-        event_ending(status_record(event("instance-sublimation")))
+        event_ending(answers.status_record(answers.event("instance-sublimation")))
 
 
 @pytest.mark.requirement("PE-17")
 def test_a_marked_spot_request_ends_two_minutes_later():
-    found = spot_ending(spot_record())
+    found = spot_ending(answers.spot_record())
     assert found is not None
-    assert found.at == spot_record()["Status"]["UpdateTime"] + timedelta(minutes=2)
-    assert spot_ending(spot_record(Status={"Code": "fulfilled"})) is None
+    assert found.at == answers.spot_record()["Status"]["UpdateTime"] + timedelta(minutes=2)
+    assert spot_ending(answers.spot_record(Status={"Code": "fulfilled"})) is None
 
 
 # --- offers -------------------------------------------------------------------------------------------
@@ -250,7 +247,7 @@ def test_a_marked_spot_request_ends_two_minutes_later():
 
 @pytest.mark.parametrize(("written", "usd"), [("3625", 3625), ("3625.0", 3625), ("3625.01", 3626), ("0", 0)])
 def test_a_fee_is_never_taken_for_less_than_it_is(written: str, usd: int):
-    assert read_offer(offer_record(UpfrontFee=written)).fee_usd == usd
+    assert read_offer(answers.offer_record(UpfrontFee=written)).fee_usd == usd
 
 
 @pytest.mark.parametrize(
@@ -270,17 +267,17 @@ def test_a_fee_is_never_taken_for_less_than_it_is(written: str, usd: int):
 )
 def test_an_unreadable_offer_is_left_out(wrong: dict[str, Any]):
     with pytest.raises(Unreadable):
-        read_offer(offer_record(**wrong))
+        read_offer(answers.offer_record(**wrong))
 
 
 def test_an_extension_with_an_unknown_status_is_unreadable():
-    assert read_extension(extension_record()).state is ExtensionState.PAYMENT_SUCCEEDED
+    assert read_extension(answers.extension_record()).state is ExtensionState.PAYMENT_SUCCEEDED
     with pytest.raises(Unreadable):
-        read_extension(extension_record(CapacityBlockExtensionStatus="payment-postponed"))
+        read_extension(answers.extension_record(CapacityBlockExtensionStatus="payment-postponed"))
 
 
 def test_an_extension_offer_begins_at_the_end_of_the_block():
-    found = read_extension_offer(extension_record(), CR)
+    found = read_extension_offer(answers.extension_record(), CR)
     assert (found.reservation_id, found.start, found.end) == (
         CR,
         START + timedelta(days=2),
@@ -300,7 +297,7 @@ def test_ultraservers_are_searched_by_ultraserver_type():
     assert search_parameters(query(instance_type=GB200, count=27), CATALOG)["UltraserverCount"] == 3
     with pytest.raises(SpecError, match="multiple of 9"):
         search_parameters(query(instance_type=GB200, count=4), CATALOG)
-    record = offer_record(
+    record = answers.offer_record(
         InstanceType=GB200, UltraserverType="u-p6e-gb200x72", UltraserverCount=2, InstanceCount=None
     )
     assert (read_offer(record).count, read_offer(record).ultraserver, blocks_of(record)) == (36, True, 2)
@@ -319,7 +316,12 @@ def test_a_search_for_what_ec2_does_not_sell_is_a_spec_error():
 
 def test_an_unreadable_record_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture):
     reader = Reader()
-    records = [offer_record(), offer_record(UpfrontFee="lots"), "junk", offer_record(UpfrontFee="lots")]
+    records = [
+        answers.offer_record(),
+        answers.offer_record(UpfrontFee="lots"),
+        "junk",
+        answers.offer_record(UpfrontFee="lots"),
+    ]
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert len(reader.each("offer", records, read_offer)) == 1
@@ -329,6 +331,8 @@ def test_an_unreadable_record_is_left_out_and_logged_once(caplog: pytest.LogCapt
 def test_a_hostile_string_does_not_break_the_log_into_lines(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
         Reader().each(
-            "offer", [offer_record(InstanceType="p5\n2026-01-01 ERROR all is lost\x1b[31m")], read_offer
+            "offer",
+            [answers.offer_record(InstanceType="p5\n2026-01-01 ERROR all is lost\x1b[31m")],
+            read_offer,
         )
     assert all(one.isprintable() for one in caplog.records[0].getMessage())

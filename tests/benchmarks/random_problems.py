@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.benchmarks.problems import (
-    HOST,
-    SOURCE,
-    ZONE,
-    existing,
-    having,
-    option,
-    pending,
-    problem,
-    running,
-    spread,
-    term,
-)
+from tests.benchmarks import problems as make
+from tests.benchmarks.problems import HOST, SOURCE, ZONE, having, problem
 from tidemill.model.labels import Taint, Toleration
 
 LETTERS = st.sampled_from("xyz")
@@ -36,13 +25,15 @@ def rules(draw) -> dict:
     """Labels, and rules about nodes and other pods."""
     return {
         "labels": {"app": draw(LETTERS)},
-        "affinity": draw(maybe(st.tuples(st.builds(lambda k, v: term(k, app=v), KEYS, LETTERS)), 5)),
-        "anti_affinity": draw(maybe(st.tuples(st.builds(lambda k, v: term(k, app=v), KEYS, LETTERS)), 5)),
+        "affinity": draw(maybe(st.tuples(st.builds(lambda k, v: make.term(k, app=v), KEYS, LETTERS)), 5)),
+        "anti_affinity": draw(
+            maybe(st.tuples(st.builds(lambda k, v: make.term(k, app=v), KEYS, LETTERS)), 5)
+        ),
         "spread": draw(
             maybe(
                 st.tuples(
                     st.builds(
-                        lambda k, v, skew, least: spread(k, {"app": v}, skew, min_domains=least),
+                        lambda k, v, skew, least: make.spread(k, {"app": v}, skew, min_domains=least),
                         KEYS,
                         LETTERS,
                         st.integers(1, 2),
@@ -66,13 +57,13 @@ def replicas(draw, most: int):
         kind, cpu = draw(st.sampled_from(templates))
         size = draw(st.integers(1, 3))
         found += [
-            pending(f"gang{number}-{member}", gang=f"gang{number}", size=size, cpu=cpu * 500, **kind)
+            make.pending(f"gang{number}-{member}", gang=f"gang{number}", size=size, cpu=cpu * 500, **kind)
             for member in range(size)
         ]
     for number in range(draw(st.integers(1, most))):
         kind, cpu = draw(st.sampled_from(templates))
         refuses = draw(st.sampled_from(REFUSED))
-        found.append(pending(f"pod{number}", cpu=cpu * 500, refuses=refuses, **kind))
+        found.append(make.pending(f"pod{number}", cpu=cpu * 500, refuses=refuses, **kind))
     return found
 
 
@@ -81,11 +72,11 @@ def existing_nodes(draw):
     found = []
     for number in range(draw(st.integers(0, 4))):
         there = [
-            running(draw(st.integers(1, 2)), **{**draw(rules()), "spread": (), "affinity": ()})
+            make.running(draw(st.integers(1, 2)), **{**draw(rules()), "spread": (), "affinity": ()})
             for _ in range(draw(st.integers(0, 2)))
         ]
         found.append(
-            existing(
+            make.existing(
                 f"n{number}",
                 draw(st.sampled_from("abc")),
                 labels={SOURCE: draw(st.sampled_from(["cr-1", "on-demand"]))},
@@ -102,13 +93,13 @@ def existing_nodes(draw):
 def options(draw):
     """Random ones; and mostly one that takes every pod in every zone, so that most pods can be placed."""
     roomy = {"capacity": {"cpu": 8_000, "pods": 8}, "price": 9.0, "rank": (1,), "group": "on-demand"}
-    found = [option("roomy", zone, labels={SOURCE: "on-demand"}, **roomy) for zone in "abc"]
+    found = [make.option("roomy", zone, labels={SOURCE: "on-demand"}, **roomy) for zone in "abc"]
     if not draw(st.sampled_from([True, True, True, False])):
         found = []
     for number in range(draw(st.integers(0, 5))):
         size, prepaid = draw(st.integers(1, 8)), draw(st.sampled_from([False, False, True]))
         found.append(
-            option(
+            make.option(
                 f"type{number}",
                 draw(st.sampled_from("abc")),
                 labels={SOURCE: "cr-2" if prepaid else "on-demand"},

@@ -6,18 +6,8 @@ import dataclasses
 
 import pytest
 
-from tests.benchmarks.problems import (
-    SOURCE,
-    ZONE,
-    existing,
-    fault_kinds,
-    having,
-    option,
-    pending,
-    problem,
-    running,
-    written_solution,
-)
+from tests.benchmarks import problems as make
+from tests.benchmarks.problems import SOURCE, ZONE, fault_kinds, having, problem, written_solution
 from tests.checker.check import check
 from tidemill.decide.packer.problem import NewNode, Solution
 from tidemill.model.labels import Expression, Taint, Toleration
@@ -26,12 +16,14 @@ from tidemill.model.labels import Expression, Taint, Toleration
 
 
 def test_accepts_a_solution_with_every_pod_once():
-    stated = problem([pending("a"), pending("b"), pending("c")], [existing("n1")], [option("m")])
+    stated = problem(
+        [make.pending("a"), make.pending("b"), make.pending("c")], [make.existing("n1")], [make.option("m")]
+    )
     assert fault_kinds(stated, "n1 m -") == []
 
 
 def test_finds_a_pod_that_is_nowhere():
-    stated = problem([pending("a"), pending("b")], [existing()])
+    stated = problem([make.pending("a"), make.pending("b")], [make.existing()])
     (fault,) = check(stated, Solution({0: [0]}))
     assert (fault.kind, fault.objects) == ("lost", ("b",))
 
@@ -42,20 +34,20 @@ def test_finds_a_pod_that_is_nowhere():
     ids=["same-place", "placed-and-left-out", "two-places"],
 )
 def test_finds_a_pod_that_is_placed_twice(solution):
-    stated = problem([pending()], [existing("n1"), existing("n2")])
+    stated = problem([make.pending()], [make.existing("n1"), make.existing("n2")])
     assert [fault.kind for fault in check(stated, solution)] == ["twice"]
 
 
 def test_finds_nodes_and_pods_that_the_problem_does_not_have():
-    stated = problem([pending()], [existing()], [option("m")])
-    foreign = NewNode(option("m"), [0])  # equal to one of the problem's, and still not one of them
+    stated = problem([make.pending()], [make.existing()], [make.option("m")])
+    foreign = NewNode(make.option("m"), [0])  # equal to one of the problem's, and still not one of them
     assert [f.kind for f in check(stated, Solution(opened=[foreign]))] == ["stranger"]
     assert "stranger" in [f.kind for f in check(stated, Solution({7: [0]}))]
     assert "stranger" in [f.kind for f in check(stated, Solution({0: [0, 5]}))]
 
 
 def test_finds_a_node_without_pods_and_an_unplaced_pod_without_reason():
-    stated = problem([pending()], [existing()], [option()])
+    stated = problem([make.pending()], [make.existing()], [make.option()])
     assert [f.kind for f in check(stated, Solution({0: [0]}, [NewNode(stated.options[0])]))] == ["empty-node"]
     assert [f.kind for f in check(stated, Solution(unplaced={0: ""}))] == ["no-reason"]
 
@@ -65,38 +57,41 @@ def test_finds_a_node_without_pods_and_an_unplaced_pod_without_reason():
 
 @pytest.mark.parametrize(("each", "found"), [(5_000, []), (5_001, ["resources"])])
 def test_adds_up_requests_on_existing_and_opened_nodes(each, found):
-    two = [pending("a", cpu=each), pending("b", cpu=each)]
-    assert fault_kinds(problem(two, [existing("n1")]), "n1 n1") == found
-    assert fault_kinds(problem(two, [], [option("m")]), "m m") == found
+    two = [make.pending("a", cpu=each), make.pending("b", cpu=each)]
+    assert fault_kinds(problem(two, [make.existing("n1")]), "n1 n1") == found
+    assert fault_kinds(problem(two, [], [make.option("m")]), "m m") == found
 
 
 def test_a_node_has_none_of_a_resource_it_does_not_list():
-    stated = problem([pending(requests={"nvidia.com/gpu": 1})], [existing("n1")])
+    stated = problem([make.pending(requests={"nvidia.com/gpu": 1})], [make.existing("n1")])
     assert fault_kinds(stated, "n1") == ["resources"]
-    stated = problem([pending(requests={"nvidia.com/gpu": 0})], [existing("n1")])
+    stated = problem([make.pending(requests={"nvidia.com/gpu": 0})], [make.existing("n1")])
     assert fault_kinds(stated, "n1") == []
 
 
 def test_any_resource_counts():
     room = {"cpu": 1000, "pods": 9, "vpc.amazonaws.com/efa": 4}
     stated = problem(
-        [pending("a", requests={"vpc.amazonaws.com/efa": 4}), pending("b")], [existing("n1", free=room)]
+        [make.pending("a", requests={"vpc.amazonaws.com/efa": 4}), make.pending("b")],
+        [make.existing("n1", free=room)],
     )
     assert fault_kinds(stated, "n1 n1") == []
-    stated = problem([pending(requests={"vpc.amazonaws.com/efa": 5})], [existing("n1", free=room)])
+    stated = problem([make.pending(requests={"vpc.amazonaws.com/efa": 5})], [make.existing("n1", free=room)])
     assert fault_kinds(stated, "n1") == ["resources"]
 
 
 @pytest.mark.parametrize(("slots", "found"), [(2, []), (1, ["resources"])])
 def test_each_pod_takes_one_of_the_pod_slots(slots, found):
-    stated = problem([pending("a"), pending("b")], [existing("n1", free={"cpu": 10_000, "pods": slots})])
+    stated = problem(
+        [make.pending("a"), make.pending("b")], [make.existing("n1", free={"cpu": 10_000, "pods": slots})]
+    )
     assert fault_kinds(stated, "n1 n1") == found
 
 
 def test_a_request_of_zero_fits_on_an_over_committed_node():
-    stated = problem([pending(cpu=0)], [existing("n1", free={"cpu": -50, "pods": 1})])
+    stated = problem([make.pending(cpu=0)], [make.existing("n1", free={"cpu": -50, "pods": 1})])
     assert fault_kinds(stated, "n1") == []
-    stated = problem([pending(cpu=1)], [existing("n1", free={"cpu": -50, "pods": 1})])
+    stated = problem([make.pending(cpu=1)], [make.existing("n1", free={"cpu": -50, "pods": 1})])
     assert fault_kinds(stated, "n1") == ["resources"]
 
 
@@ -131,45 +126,49 @@ def test_a_request_of_zero_fits_on_an_over_committed_node():
 )
 def test_reads_node_affinity_operators_as_kubernetes_does(operator, values, label, fits):
     labels = {} if label is None else {"k": label}
-    picky = pending(node_terms=((Expression("k", operator, values),),))
+    picky = make.pending(node_terms=((Expression("k", operator, values),),))
     expected = [] if fits else ["node-affinity"]
-    assert fault_kinds(problem([picky], [existing("n1", labels=labels)]), "n1") == expected
-    assert fault_kinds(problem([picky], [], [option("m", labels=labels)]), "m") == expected
+    assert fault_kinds(problem([picky], [make.existing("n1", labels=labels)]), "n1") == expected
+    assert fault_kinds(problem([picky], [], [make.option("m", labels=labels)]), "m") == expected
 
 
 def test_an_unknown_operator_is_an_error():
-    stated = problem([pending(node_terms=(having("k", "v", operator="Near"),))], [existing("n1")])
+    stated = problem([make.pending(node_terms=(having("k", "v", operator="Near"),))], [make.existing("n1")])
     with pytest.raises(ValueError, match="no such operator"):
         fault_kinds(stated, "n1")
 
 
 def test_node_affinity_terms_are_alternatives_and_their_expressions_are_not():
     both = (*having("k", "1"), *having("j", "2"))
-    node = existing("n1", labels={"k": "1"})
-    assert fault_kinds(problem([pending(node_terms=(both,))], [node]), "n1") == ["node-affinity"]
-    assert fault_kinds(problem([pending(node_terms=(both, having("k", "1")))], [node]), "n1") == []
+    node = make.existing("n1", labels={"k": "1"})
+    assert fault_kinds(problem([make.pending(node_terms=(both,))], [node]), "n1") == ["node-affinity"]
+    assert fault_kinds(problem([make.pending(node_terms=(both, having("k", "1")))], [node]), "n1") == []
 
 
 def test_a_node_selector_and_node_affinity_must_both_hold():
-    node = existing("n1", labels={"k": "1"})
-    assert fault_kinds(problem([pending(node_selector=(("k", "1"),))], [node]), "n1") == []
-    assert fault_kinds(problem([pending(node_selector=(("k", "2"),))], [node]), "n1") == ["node-affinity"]
-    assert fault_kinds(problem([pending(node_selector=(("z", "1"),))], [node]), "n1") == ["node-affinity"]
-    mixed = pending(node_selector=(("k", "1"),), node_terms=(having("k", "9"),))
+    node = make.existing("n1", labels={"k": "1"})
+    assert fault_kinds(problem([make.pending(node_selector=(("k", "1"),))], [node]), "n1") == []
+    assert fault_kinds(problem([make.pending(node_selector=(("k", "2"),))], [node]), "n1") == [
+        "node-affinity"
+    ]
+    assert fault_kinds(problem([make.pending(node_selector=(("z", "1"),))], [node]), "n1") == [
+        "node-affinity"
+    ]
+    mixed = make.pending(node_selector=(("k", "1"),), node_terms=(having("k", "9"),))
     assert fault_kinds(problem([mixed], [node]), "n1") == ["node-affinity"]
 
 
 def test_a_pod_may_name_its_host():
-    pinned = pending(node_selector=(("kubernetes.io/hostname", "n2"),))
-    stated = problem([pinned], [existing("n1"), existing("n2")], [option("m")])
+    pinned = make.pending(node_selector=(("kubernetes.io/hostname", "n2"),))
+    stated = problem([pinned], [make.existing("n1"), make.existing("n2")], [make.option("m")])
     assert fault_kinds(stated, "n2") == []
     assert fault_kinds(stated, "n1") == ["node-affinity"]
     assert fault_kinds(stated, "m") == ["node-affinity"]
 
 
 def test_preferences_are_not_rules():
-    wishing = pending(preferred_nodes=((1, having("k", "never")),))
-    assert fault_kinds(problem([wishing], [existing("n1")]), "n1") == []
+    wishing = make.pending(preferred_nodes=((1, having("k", "never")),))
+    assert fault_kinds(problem([wishing], [make.existing("n1")]), "n1") == []
 
 
 # --- taints -----------------------------------------------------------------------------------------------
@@ -189,11 +188,11 @@ def test_preferences_are_not_rules():
     ],
 )
 def test_reads_tolerations_as_kubernetes_does(toleration, fits):
-    tolerant = pending(tolerations=(toleration,) if toleration else ())
+    tolerant = make.pending(tolerations=(toleration,) if toleration else ())
     taints = (Taint("team", "red"),)
     expected = [] if fits else ["taint"]
-    assert fault_kinds(problem([tolerant], [existing("n1", taints=taints)]), "n1") == expected
-    assert fault_kinds(problem([tolerant], [], [option("m", taints=taints)]), "m") == expected
+    assert fault_kinds(problem([tolerant], [make.existing("n1", taints=taints)]), "n1") == expected
+    assert fault_kinds(problem([tolerant], [], [make.option("m", taints=taints)]), "m") == expected
 
 
 @pytest.mark.parametrize(
@@ -201,13 +200,14 @@ def test_reads_tolerations_as_kubernetes_does(toleration, fits):
 )
 def test_only_taints_that_repel_count(effect, found):
     assert (
-        fault_kinds(problem([pending()], [existing("n1", taints=(Taint("k", "v", effect),))]), "n1") == found
+        fault_kinds(problem([make.pending()], [make.existing("n1", taints=(Taint("k", "v", effect),))]), "n1")
+        == found
     )
 
 
 def test_every_taint_needs_its_toleration():
-    half = pending(tolerations=(Toleration("one", "Exists"),))
-    assert fault_kinds(problem([half], [existing("n1", taints=(Taint("one"), Taint("two")))]), "n1") == [
+    half = make.pending(tolerations=(Toleration("one", "Exists"),))
+    assert fault_kinds(problem([half], [make.existing("n1", taints=(Taint("one"), Taint("two")))]), "n1") == [
         "taint"
     ]
 
@@ -230,17 +230,21 @@ def test_every_taint_needs_its_toleration():
 )
 def test_ports_clash_by_protocol_number_and_address(one, other, clash):
     expected = ["host-port"] if clash else []
-    two = [pending("a", host_ports=(one,)), pending("b", host_ports=(other,))]
-    assert fault_kinds(problem(two, [existing("n1"), existing("n2")]), "n1 n1") == expected
-    assert fault_kinds(problem(two, [existing("n1"), existing("n2")]), "n1 n2") == []
-    settled = existing("n1", existing_pods=(running(host_ports=(other,)),))
+    two = [make.pending("a", host_ports=(one,)), make.pending("b", host_ports=(other,))]
+    assert fault_kinds(problem(two, [make.existing("n1"), make.existing("n2")]), "n1 n1") == expected
+    assert fault_kinds(problem(two, [make.existing("n1"), make.existing("n2")]), "n1 n2") == []
+    settled = make.existing("n1", existing_pods=(make.running(host_ports=(other,)),))
     assert fault_kinds(problem(two[:1], [settled]), "n1") == expected
 
 
 def test_a_pod_follows_its_volumes():
-    bound = pending(volume_zones=("b", "c"))
-    existing_nodes = [existing("n1", zone="a"), existing("n2", zone="b"), existing("n3", zone=None)]
-    stated = problem([bound], existing_nodes, [option("m", zone="a"), option("m", zone="c")])
+    bound = make.pending(volume_zones=("b", "c"))
+    existing_nodes = [
+        make.existing("n1", zone="a"),
+        make.existing("n2", zone="b"),
+        make.existing("n3", zone=None),
+    ]
+    stated = problem([bound], existing_nodes, [make.option("m", zone="a"), make.option("m", zone="c")])
     assert fault_kinds(stated, "n1") == ["volume-zone"]
     assert fault_kinds(stated, "n2") == []
     assert fault_kinds(stated, "n3") == ["volume-zone"]
@@ -253,7 +257,8 @@ def test_a_pod_follows_its_volumes():
 
 def test_a_pod_may_not_use_an_existing_node_of_a_group_it_refuses():
     stated = problem(
-        [pending(refuses=["ends-soon"])], [existing("n1", group="ends-soon"), existing("n2", group="lasts")]
+        [make.pending(refuses=["ends-soon"])],
+        [make.existing("n1", group="ends-soon"), make.existing("n2", group="lasts")],
     )
     assert fault_kinds(stated, "n1") == ["refused"]
     assert fault_kinds(stated, "n2") == []
@@ -261,7 +266,9 @@ def test_a_pod_may_not_use_an_existing_node_of_a_group_it_refuses():
 
 def test_a_pod_may_not_use_a_new_node_of_a_group_it_refuses():
     stated = problem(
-        [pending(refuses=["ends-soon"])], [], [option("m", group="ends-soon"), option("k", group="lasts")]
+        [make.pending(refuses=["ends-soon"])],
+        [],
+        [make.option("m", group="ends-soon"), make.option("k", group="lasts")],
     )
     assert fault_kinds(stated, "m") == ["refused"]
     assert fault_kinds(stated, "k") == []
@@ -269,7 +276,9 @@ def test_a_pod_may_not_use_a_new_node_of_a_group_it_refuses():
 
 def test_a_pod_that_refuses_nothing_may_use_every_group():
     stated = problem(
-        [pending("a"), pending("b")], [existing("n1", group="ends-soon")], [option("m", group="lasts")]
+        [make.pending("a"), make.pending("b")],
+        [make.existing("n1", group="ends-soon")],
+        [make.option("m", group="lasts")],
     )
     assert fault_kinds(stated, "n1 m") == []
 
@@ -277,9 +286,9 @@ def test_a_pod_that_refuses_nothing_may_use_every_group():
 @pytest.mark.requirement("PE-18")
 def test_only_pods_that_opted_in_use_capacity_paid_by_the_hour():
     stated = problem(
-        [pending("no", refuses=["hourly"]), pending("yes")],
-        [existing("n1", group="hourly")],
-        [option("m", group="hourly")],
+        [make.pending("no", refuses=["hourly"]), make.pending("yes")],
+        [make.existing("n1", group="hourly")],
+        [make.option("m", group="hourly")],
     )
     assert fault_kinds(stated, "- n1") == []
     assert fault_kinds(stated, "n1 -") == ["refused"]
@@ -288,8 +297,8 @@ def test_only_pods_that_opted_in_use_capacity_paid_by_the_hour():
 
 @pytest.mark.requirement("PE-5")
 def test_a_batch_may_reach_a_limit_and_not_exceed_it():
-    big = option("m", budget="pool", consumes={"cpu": 4000, "nodes": 1})
-    replicas = [pending("a"), pending("b"), pending("c")]
+    big = make.option("m", budget="pool", consumes={"cpu": 4000, "nodes": 1})
+    replicas = [make.pending("a"), make.pending("b"), make.pending("c")]
     stated = problem(replicas, [], [big], budgets={"pool": {"cpu": 8000}})
     assert fault_kinds(stated, "m:1 m:2 m:2") == []
     assert fault_kinds(stated, "m:1 m:2 m:3") == ["limit"]
@@ -301,9 +310,9 @@ def test_a_batch_may_reach_a_limit_and_not_exceed_it():
 
 
 def test_options_that_share_a_budget_or_a_stock_are_counted_together():
-    pair = [option(n, stock="cr-1", budget="pool", consumes={"nodes": 1}) for n in ("m", "k")]
+    pair = [make.option(n, stock="cr-1", budget="pool", consumes={"nodes": 1}) for n in ("m", "k")]
     stated = problem(
-        [pending("a"), pending("b")], [], pair, stocks={"cr-1": 2}, budgets={"pool": {"nodes": 1}}
+        [make.pending("a"), make.pending("b")], [], pair, stocks={"cr-1": 2}, budgets={"pool": {"nodes": 1}}
     )
     assert fault_kinds(stated, "m k") == ["limit"]
     stated = dataclasses.replace(stated, stocks={"cr-1": 1}, budgets={"pool": {"nodes": 2}})
@@ -317,37 +326,45 @@ def test_options_that_share_a_budget_or_a_stock_are_counted_together():
 
 @pytest.mark.requirement("PE-11")
 def test_a_gang_is_placed_whole_or_not_at_all():
-    stated = problem([pending("a", gang="g"), pending("b", gang="g")], [existing("n1"), existing("n2")])
+    stated = problem(
+        [make.pending("a", gang="g"), make.pending("b", gang="g")], [make.existing("n1"), make.existing("n2")]
+    )
     assert fault_kinds(stated, "n1 n2") == []
     assert fault_kinds(stated, "- -") == []
     assert fault_kinds(stated, "n1 -") == ["gang"]
 
 
 def test_a_gang_of_which_members_are_missing_does_not_start():
-    stated = problem([pending("a", gang="g", size=3), pending("b", gang="g", size=3)], [existing("n1")])
+    stated = problem(
+        [make.pending("a", gang="g", size=3), make.pending("b", gang="g", size=3)], [make.existing("n1")]
+    )
     assert fault_kinds(stated, "n1 n1") == ["gang"]
     assert fault_kinds(stated, "- -") == []
 
 
 def test_gangs_of_one_name_in_two_namespaces_are_two():
-    stated = problem([pending("a", gang="g"), pending("b", gang="g", namespace="other")], [existing("n1")])
+    stated = problem(
+        [make.pending("a", gang="g"), make.pending("b", gang="g", namespace="other")], [make.existing("n1")]
+    )
     assert fault_kinds(stated, "n1 n1") == ["gang"]
 
 
 @pytest.mark.requirement("PE-11")
 def test_a_gang_stays_in_one_zone_and_on_one_source():
-    pair = [pending("a", gang="g"), pending("b", gang="g")]
-    zones = problem(pair, [existing("n1", zone="a"), existing("n2", zone="b"), existing("n3", zone="a")])
+    pair = [make.pending("a", gang="g"), make.pending("b", gang="g")]
+    zones = problem(
+        pair, [make.existing("n1", zone="a"), make.existing("n2", zone="b"), make.existing("n3", zone="a")]
+    )
     assert fault_kinds(zones, "n1 n2") == ["gang"]
     assert fault_kinds(zones, "n1 n3") == []
     first, second = {SOURCE: "cr-1"}, {SOURCE: "cr-2"}
     sources = [
-        existing("n1", labels=first),
-        existing("n2", labels=second),
-        existing("n3", labels=first),
-        existing("n4"),
+        make.existing("n1", labels=first),
+        make.existing("n2", labels=second),
+        make.existing("n3", labels=first),
+        make.existing("n4"),
     ]
-    stated = problem(pair, sources, [option("m", labels=first)])
+    stated = problem(pair, sources, [make.option("m", labels=first)])
     assert fault_kinds(stated, "n1 n2") == ["gang"]
     assert fault_kinds(stated, "n1 n4") == ["gang"]  # a node of no known source is not of the same one
     assert fault_kinds(stated, "n1 n3") == []
@@ -355,7 +372,7 @@ def test_a_gang_stays_in_one_zone_and_on_one_source():
 
 
 def test_a_fault_names_what_it_is_about():
-    stated = problem([pending("a", node_selector=((ZONE, "b"),))], [existing("n1")])
+    stated = problem([make.pending("a", node_selector=((ZONE, "b"),))], [make.existing("n1")])
     (fault,) = check(stated, written_solution(stated, "n1"))
     assert fault.objects == ("a", "n1")
     assert fault.sentence == (

@@ -8,20 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import (
-    DRIFTED,
-    ON_DEMAND,
-    ago,
-    block,
-    hourly_pool,
-    node,
-    of,
-    pod,
-    pool,
-    replica,
-    spec,
-    world,
-)
+from tests.decide import builders as given
+from tests.decide.builders import DRIFTED, ON_DEMAND, ago, of, spec, world
 from tidemill.decide import decide
 from tidemill.model.labels import Expression
 from tidemill.model.nodes import Node
@@ -35,21 +23,21 @@ UNDERUSED = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfte
 
 
 def documents(*types: str, **disruption: Any) -> Spec:
-    return spec(hourly_pool("g6", *types, disruption={**UNDERUSED, **disruption}))
+    return spec(given.hourly_pool("g6", *types, disruption={**UNDERUSED, **disruption}))
 
 
 def g6(id: str, kind: str = "g6.12xlarge", **fields: Any) -> Node:
     fields = {"last_pod_event_at": ago("20m"), "joined": "3h", "launched": "4h", **fields}
-    return node(id, source=ON_DEMAND, pool="g6", instance_type=kind, **fields)
+    return given.node(id, source=ON_DEMAND, pool="g6", instance_type=kind, **fields)
 
 
 def resumable(name: str, on: Node, **fields: Any) -> Pod:
     fields = {"gpus": 1, "expected": "40h", "checkpoint_every": "10m", "checkpoint_time": "1m", **fields}
-    return pod(name, on=on, **fields)
+    return given.pod(name, on=on, **fields)
 
 
 def chat(name: str, on: Node, **fields: Any) -> Pod:
-    return replica(name, on, **{"gpus": 1, **fields})
+    return given.replica(name, on, **{"gpus": 1, **fields})
 
 
 def drained(plan: Plan) -> set[str]:
@@ -77,7 +65,7 @@ def test_a_node_whose_pods_fit_elsewhere_goes():
 
 def test_when_empty_moves_nobody():
     one, two, pods = half_empty()
-    plan = decide(spec(hourly_pool(disruption={"consolidateAfter": "5m"})), world(one, two, pods))
+    plan = decide(spec(given.hourly_pool(disruption={"consolidateAfter": "5m"})), world(one, two, pods))
     assert not plan.actions
 
 
@@ -127,10 +115,10 @@ def test_a_node_that_just_changed_is_left_alone():
 
 
 def test_prepaid_nodes_are_not_emptied_for_nothing():
-    disrupted = spec(pool(disruption=UNDERUSED))
-    one, two = node("i-1", joined="3h"), node("i-2", joined="3h")
+    disrupted = spec(given.pool(disruption=UNDERUSED))
+    one, two = given.node("i-1", joined="3h"), given.node("i-2", joined="3h")
     pods = [resumable("a", one), resumable("b", two)]
-    assert not drained(decide(disrupted, world(block(count=2), one, two, pods)))
+    assert not drained(decide(disrupted, world(given.block(count=2), one, two, pods)))
 
 
 # --- what must not move -------------------------------------------------------------------------------
@@ -139,9 +127,9 @@ def test_prepaid_nodes_are_not_emptied_for_nothing():
 def test_work_that_would_begin_again_is_not_moved():
     one, two = g6("i-1"), g6("i-2")
     assert not decide(
-        documents(), world(one, two, pod("a", on=one, gpus=1), pod("b", on=two, gpus=1))
+        documents(), world(one, two, given.pod("a", on=one, gpus=1), given.pod("b", on=two, gpus=1))
     ).actions
-    known = [pod("a", on=one, gpus=1, expected="9h"), pod("b", on=two, gpus=1, expected="9h")]
+    known = [given.pod("a", on=one, gpus=1, expected="9h"), given.pod("b", on=two, gpus=1, expected="9h")]
     assert not decide(documents(), world(one, two, known)).actions
 
 
@@ -216,7 +204,7 @@ def test_a_pool_where_something_is_going_is_left_alone():
 
 def test_nothing_goes_while_somebody_is_being_given_room():
     one, two, pods = half_empty()
-    assert not drained(decide(documents(), world(one, two, pods, pod("new", gpus=1))))
+    assert not drained(decide(documents(), world(one, two, pods, given.pod("new", gpus=1))))
 
 
 def test_the_same_question_is_not_asked_twice():

@@ -8,23 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import (
-    CHECK_FAILED,
-    SPOT,
-    ago,
-    ahead,
-    block,
-    block_ends,
-    daemon,
-    hourly_pool,
-    node,
-    of,
-    pod,
-    pool,
-    replica,
-    spec,
-    world,
-)
+from tests.decide import builders as given
+from tests.decide.builders import CHECK_FAILED, SPOT, ago, ahead, of, spec, world
 from tidemill.decide import decide
 from tidemill.model.plan import (
     Admit,
@@ -41,28 +26,28 @@ from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("CB-10")
 
-LEAVING = node(phase="draining")
+LEAVING = given.node(phase="draining")
 DEADLINE = "9m"  # of a block that ends in 39 minutes
 
 
 def draining(*things: Pod | DisruptionBudget, ends_in: str = "39m", pools: Any = (), **fields: Any) -> Plan:
     """What is done for these pods on a node that drains, nine minutes before the deadline."""
-    return decide(spec(*pools), world(block(ends_in=ends_in), LEAVING, *things, **fields))
+    return decide(spec(*pools), world(given.block(ends_in=ends_in), LEAVING, *things, **fields))
 
 
 def leaving(name: str = "train-1", **fields: Any) -> Pod:
-    return pod(name, on=LEAVING, **{"ends_at": ahead(DEADLINE), **fields})
+    return given.pod(name, on=LEAVING, **{"ends_at": ahead(DEADLINE), **fields})
 
 
 def test_a_drain_begins_with_a_taint_that_says_why():
-    here = node()
-    (started,) = of(decide(spec(), world(block(ends_in="39m"), here, pod(on=here))), StartDrain)
-    assert started.reason == replace(block_ends(datetime(2026, 11, 16, 12, 9, tzinfo=UTC)), pool="p5")
+    here = given.node()
+    (started,) = of(decide(spec(), world(given.block(ends_in="39m"), here, given.pod(on=here))), StartDrain)
+    assert started.reason == replace(given.block_ends(datetime(2026, 11, 16, 12, 9, tzinfo=UTC)), pool="p5")
 
 
 def test_nobody_is_evicted_before_the_taint_is_there():
-    here = node()
-    assert not of(decide(spec(), world(block(ends_in="39m"), here, pod(on=here))), Evict)
+    here = given.node()
+    assert not of(decide(spec(), world(given.block(ends_in="39m"), here, given.pod(on=here))), Evict)
 
 
 def test_a_pod_that_cannot_checkpoint_is_evicted():
@@ -123,7 +108,7 @@ def test_a_checkpoint_that_is_never_acknowledged_ends_by_time():
 
 def test_a_pool_can_do_without_checkpoints():
     resumable = leaving(checkpoint_every="1h", checkpoint_time="8m", grace="6m")
-    plan = draining(resumable, pools=[pool(drain={"checkpoint": False})])
+    plan = draining(resumable, pools=[given.pool(drain={"checkpoint": False})])
     assert of(plan, Evict)
     assert not of(plan, RequestCheckpoint)
 
@@ -131,16 +116,16 @@ def test_a_pool_can_do_without_checkpoints():
 @pytest.mark.requirement("CB-9")
 @pytest.mark.parametrize(("allowed", "evicted"), [(0, 0), (1, 1), (2, 2), (5, 3)])
 def test_no_more_replicas_are_evicted_than_their_budget_allows(allowed: int, evicted: int):
-    replicas = [replica(f"chat-{place}", on=LEAVING, ends_at=ahead(DEADLINE)) for place in range(3)]
+    replicas = [given.replica(f"chat-{place}", on=LEAVING, ends_at=ahead(DEADLINE)) for place in range(3)]
     budget = DisruptionBudget("Deployment/chat", min_available=2, allowed=allowed)
     assert len(of(draining(*replicas, budget), Evict)) == evicted
 
 
 def test_a_budget_is_counted_down_across_nodes_within_one_plan():
-    here, there = node("i-1", "draining"), node("i-2", "draining")
-    replicas = [replica("chat-1", on=here), replica("chat-2", on=there)]
+    here, there = given.node("i-1", "draining"), given.node("i-2", "draining")
+    replicas = [given.replica("chat-1", on=here), given.replica("chat-2", on=there)]
     budget = DisruptionBudget("Deployment/chat", min_available=1, allowed=1)
-    plan = decide(spec(), world(block(ends_in="39m"), here, there, replicas, budget))
+    plan = decide(spec(), world(given.block(ends_in="39m"), here, there, replicas, budget))
     assert len(of(plan, Evict)) == 1
 
 
@@ -149,7 +134,7 @@ def test_a_pod_that_is_already_going_is_not_evicted_again():
 
 
 def test_a_pod_is_forced_at_the_last_moment_at_which_its_grace_still_fits():
-    stuck = replica("chat-1", on=LEAVING, grace="3m", ends_at=ahead(DEADLINE))
+    stuck = given.replica("chat-1", on=LEAVING, grace="3m", ends_at=ahead(DEADLINE))
     budget = DisruptionBudget("Deployment/chat", min_available=1, allowed=0)
     before = draining(stuck, budget, now=ahead("5m") - timedelta(seconds=1))
     assert not of(before, ForceDelete)
@@ -179,7 +164,7 @@ def test_a_checkpoint_does_not_hold_back_the_force():
 
 
 def test_an_empty_node_that_drains_is_terminated():
-    (ended,) = of(draining(daemon("agent", LEAVING)), Terminate)
+    (ended,) = of(draining(given.daemon("agent", LEAVING)), Terminate)
     assert ended.instance_id == "i-1"
     assert "drained" in sentence(ended.reason)
 
@@ -189,15 +174,15 @@ def test_a_node_with_a_pod_is_never_terminated_by_a_drain():
 
 
 def test_a_node_that_has_not_joined_when_the_drain_starts_is_terminated():
-    plan = decide(spec(), world(block(ends_in="39m"), node(phase="launched", launched="2m")))
+    plan = decide(spec(), world(given.block(ends_in="39m"), given.node(phase="launched", launched="2m")))
     assert [ended.instance_id for ended in of(plan, Terminate)] == ["i-1"]
 
 
 def test_nothing_is_launched_into_a_block_that_is_about_to_drain():
     # 7 minutes to boot and 15 of use before the drain begins 40 minutes before the end
-    almost = world(block(ends_in="61m", free=4))
+    almost = world(given.block(ends_in="61m", free=4))
     assert not of(decide(spec(), almost), Launch)
-    assert of(decide(spec(), world(block(ends_in="63m", free=4))), Launch)
+    assert of(decide(spec(), world(given.block(ends_in="63m", free=4))), Launch)
 
 
 def test_a_drain_goes_on_when_neither_aws_nor_the_ledger_can_be_reached():
@@ -207,9 +192,9 @@ def test_a_drain_goes_on_when_neither_aws_nor_the_ledger_can_be_reached():
 
 @pytest.mark.requirement("PE-8")
 def test_do_not_disrupt_cannot_hold_back_the_end_and_that_is_said():
-    here = node()
-    marked = pod(on=here, do_not_disrupt=True)
-    plan = decide(spec(), world(block(ends_in="39m"), here, marked))
+    here = given.node()
+    marked = given.pod(on=here, do_not_disrupt=True)
+    plan = decide(spec(), world(given.block(ends_in="39m"), here, marked))
     assert of(plan, StartDrain)
     (warning,) = plan.warnings
     assert warning.about == "ml/train-1"
@@ -218,19 +203,21 @@ def test_do_not_disrupt_cannot_hold_back_the_end_and_that_is_said():
 
 
 def test_a_node_that_finishes_its_check_during_the_drain_takes_no_work():
-    late = node("i-2", "verifying", check="passed", joined="6m")
-    plan = decide(spec(), world(block(ends_in="39m"), late, pod(gpus=8, expected="1m")))
+    late = given.node("i-2", "verifying", check="passed", joined="6m")
+    plan = decide(spec(), world(given.block(ends_in="39m"), late, given.pod(gpus=8, expected="1m")))
     assert [one.node for one in of(plan, StartDrain)] == ["node-i-2"]
     assert not of(plan, Admit)
 
 
 @pytest.mark.requirement("PE-17")
 def test_a_spot_interruption_drains_at_once_and_forces_within_its_two_minutes():
-    documents = spec(hourly_pool("g6", "g6.xlarge", sources=[{"type": "spot"}]))
+    documents = spec(given.hourly_pool("g6", "g6.xlarge", sources=[{"type": "spot"}]))
     taken = {"source": SPOT, "pool": "g6", "instance_type": "g6.xlarge", "ends_in": "2m"}
-    assert of(decide(documents, world(node(**taken), pod(on=node(**taken), gpus=1))), StartDrain)
-    leaves = node(phase="draining", **taken)
-    work = pod(on=leaves, gpus=1, grace="30s", ends_at=ahead("2m"))
+    assert of(
+        decide(documents, world(given.node(**taken), given.pod(on=given.node(**taken), gpus=1))), StartDrain
+    )
+    leaves = given.node(phase="draining", **taken)
+    work = given.pod(on=leaves, gpus=1, grace="30s", ends_at=ahead("2m"))
     assert of(decide(documents, world(leaves, work)), Evict)
     (forced,) = of(decide(documents, world(leaves, work, now=ahead("30s"))), ForceDelete)
     assert forced.grace_s == 30
@@ -238,21 +225,23 @@ def test_a_spot_interruption_drains_at_once_and_forces_within_its_two_minutes():
 
 @pytest.mark.requirement("PE-17")
 def test_a_failed_node_in_a_full_block_is_ended_before_its_slot_is_filled():
-    bad = node(phase="draining", drain_reason=CHECK_FAILED, check="failed")
-    full = decide(spec(), world(block(count=1, free=0), bad, pod(gpus=8)))
+    bad = given.node(phase="draining", drain_reason=CHECK_FAILED, check="failed")
+    full = decide(spec(), world(given.block(count=1, free=0), bad, given.pod(gpus=8)))
     assert [type(action) for action in full.actions] == [Terminate]
-    (launch,) = of(decide(spec(), world(block(count=1, free=1), pod(gpus=8))), Launch)
+    (launch,) = of(decide(spec(), world(given.block(count=1, free=1), given.pod(gpus=8))), Launch)
     assert launch.intent.count == 1
 
 
 def test_a_drain_that_began_early_wakes_up_when_its_time_comes():
     """A replica that went meanwhile makes the lead shorter; the other one still waits for its budget."""
-    going = node(
-        "i-1", draining_since=ago("1m"), drain_reason=block_ends(datetime(2026, 11, 16, 12, 50, tzinfo=UTC))
+    going = given.node(
+        "i-1",
+        draining_since=ago("1m"),
+        drain_reason=given.block_ends(datetime(2026, 11, 16, 12, 50, tzinfo=UTC)),
     )
-    last = replica("chat-1", going, gpus=8, grace="1m")
+    last = given.replica("chat-1", going, gpus=8, grace="1m")
     there = replace(
-        world(block(ends_in="80m", count=1), going, last),
+        world(given.block(ends_in="80m", count=1), going, last),
         budgets=(DisruptionBudget("Deployment/chat", min_available=1, allowed=0),),
     )
     plan = decide(spec(), there)

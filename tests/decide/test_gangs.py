@@ -6,22 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.decide.builders import (
-    NOW,
-    ago,
-    ahead,
-    block,
-    failed_launch,
-    gang,
-    hourly_pool,
-    node,
-    of,
-    pod,
-    pool,
-    spec,
-    why,
-    world,
-)
+from tests.decide import builders as given
+from tests.decide.builders import NOW, ago, ahead, of, spec, why, world
 from tidemill.decide import decide
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.nodes import Node
@@ -54,53 +40,55 @@ def admitted(one: Pod) -> Pod:
 
 @pytest.mark.requirement("PE-11")
 def test_a_gang_that_has_room_is_admitted_in_one_action():
-    pods = gang(size=2)
-    (admit,) = of(decide(spec(), world(block(), node("i-1"), node("i-2"), pods)), Admit)
+    pods = given.gang(size=2)
+    (admit,) = of(decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), pods)), Admit)
     assert set(admit.pods) == {one.uid for one in pods}
 
 
 @pytest.mark.requirement("PE-11")
 def test_a_gang_waits_whole_until_there_is_room_for_all_of_it():
-    pods = gang(size=3)
-    plan = decide(spec(), world(block(), node("i-1"), node("i-2"), pods))
+    pods = given.gang(size=3)
+    plan = decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), pods))
     assert not of(plan, Admit)
     assert all(why(plan, one) for one in pods)
 
 
 @pytest.mark.requirement("PE-11")
 def test_room_on_two_blocks_is_not_room_for_a_gang():
-    other = node("i-2", source=Source(SourceKind.BLOCK, "cr-2"))
-    plan = decide(spec(), world(block(), block("cr-2"), node("i-1"), other, gang(size=2)))
+    other = given.node("i-2", source=Source(SourceKind.BLOCK, "cr-2"))
+    plan = decide(
+        spec(), world(given.block(), given.block("cr-2"), given.node("i-1"), other, given.gang(size=2))
+    )
     assert not of(plan, Admit)
 
 
 @pytest.mark.requirement("PE-11")
 def test_room_in_two_zones_is_not_room_for_a_gang():
-    pools = spec(hourly_pool("p5", "p5.48xlarge", limits={"nodes": 2}))
+    pools = spec(given.hourly_pool("p5", "p5.48xlarge", limits={"nodes": 2}))
     on_demand = {"source": Source(SourceKind.ON_DEMAND), "pool": "p5"}
-    here, there = node("i-1", **on_demand), node("i-2", zone="us-west-2b", **on_demand)
-    assert not of(decide(pools, world(here, there, gang(size=2))), Admit)
-    assert of(decide(pools, world(here, node("i-2", **on_demand), gang(size=2))), Admit)
+    here, there = given.node("i-1", **on_demand), given.node("i-2", zone="us-west-2b", **on_demand)
+    assert not of(decide(pools, world(here, there, given.gang(size=2))), Admit)
+    assert of(decide(pools, world(here, given.node("i-2", **on_demand), given.gang(size=2))), Admit)
 
 
 @pytest.mark.requirement("PE-11")
 def test_a_gang_is_launched_for_in_one_zone():
-    plan = decide(spec(hourly_pool("p5", "p5.48xlarge")), world(gang(size=3)))
+    plan = decide(spec(given.hourly_pool("p5", "p5.48xlarge")), world(given.gang(size=3)))
     (launch,) = of(plan, Launch)
     assert launch.intent.count == 3
 
 
 def test_a_gang_whose_pods_are_not_all_there_waits_for_them():
-    pods = gang(size=3)[:2]
-    plan = decide(spec(), world(block(count=4, free=4), node("i-1"), node("i-2"), pods))
+    pods = given.gang(size=3)[:2]
+    plan = decide(spec(), world(given.block(count=4, free=4), given.node("i-1"), given.node("i-2"), pods))
     assert not of(plan, Admit)
     assert {sentence(why(plan, one).reason) for one in pods} == {"gang g has 2 of its 3 pods"}
 
 
 def test_a_gang_that_lost_a_member_is_stopped_to_start_again_whole():
-    pods = gang(size=3)
-    survivors = running(pods[:2], node("i-1"), node("i-2"))
-    plan = decide(spec(), world(block(), node("i-1"), node("i-2"), survivors, pods[2]))
+    pods = given.gang(size=3)
+    survivors = running(pods[:2], given.node("i-1"), given.node("i-2"))
+    plan = decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), survivors, pods[2]))
     assert {action.pod for action in of(plan, Recreate)} == {survivor.uid for survivor in survivors}
     assert not of(plan, Evict)
     assert why(plan, pods[2]).code == "gang"
@@ -108,44 +96,51 @@ def test_a_gang_that_lost_a_member_is_stopped_to_start_again_whole():
 
 
 def test_the_nodes_of_the_survivors_are_kept():
-    pods = gang(size=3)
-    survivors = running(pods[:2], node("i-1"), node("i-2"))
-    plan = decide(spec(), world(block(), node("i-1"), node("i-2"), survivors, pods[2]))
+    pods = given.gang(size=3)
+    survivors = running(pods[:2], given.node("i-1"), given.node("i-2"))
+    plan = decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), survivors, pods[2]))
     assert not of(plan, StartDrain)
 
 
 def test_a_member_that_is_merely_missing_may_have_finished():
-    survivors = running(gang(size=3)[:2], node("i-1"), node("i-2"))
-    assert not of(decide(spec(), world(block(), node("i-1"), node("i-2"), survivors)), Recreate)
+    survivors = running(given.gang(size=3)[:2], given.node("i-1"), given.node("i-2"))
+    assert not of(
+        decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), survivors)), Recreate
+    )
 
 
 def test_a_gang_that_is_being_stopped_is_not_admitted_in_part():
-    pods = gang(size=2)
-    (going,) = running(pods[:1], node("i-1"))
+    pods = given.gang(size=2)
+    (going,) = running(pods[:1], given.node("i-1"))
     going = replace(going, deleting_until=ahead("30s"))
-    plan = decide(spec(), world(block(), node("i-1"), node("i-2"), going, pods[1]))
+    plan = decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), going, pods[1]))
     assert not of(plan, Admit)
     assert "start again whole" in sentence(why(plan, pods[1]).reason)
 
 
 def test_the_gang_is_admitted_again_once_it_waits_whole():
-    pods = [replace(one, uid=f"{one.uid}-again") for one in gang(size=2)]
-    (admit,) = of(decide(spec(), world(block(), node("i-1"), node("i-2"), pods)), Admit)
+    pods = [replace(one, uid=f"{one.uid}-again") for one in given.gang(size=2)]
+    (admit,) = of(decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), pods)), Admit)
     assert len(admit.pods) == 2
 
 
 def test_a_gang_with_too_little_time_left_is_held_with_the_reason():
-    pods = gang(size=2, expected="20h")
-    plan = decide(spec(), world(block(ends_in="10h"), node("i-1"), node("i-2"), pods))
+    pods = given.gang(size=2, expected="20h")
+    plan = decide(spec(), world(given.block(ends_in="10h"), given.node("i-1"), given.node("i-2"), pods))
     assert not of(plan, Admit)
     assert {why(plan, one).code for one in pods} == {"held"}
 
 
 def test_a_gang_moves_to_a_block_that_lasts():
     later = Source(SourceKind.BLOCK, "cr-2")
-    nodes = [node("i-1"), node("i-2"), node("i-3", source=later), node("i-4", source=later)]
-    blocks = [block(ends_in="10h"), block("cr-2", ends_in="100h")]
-    (admit,) = of(decide(spec(), world(blocks, nodes, gang(size=2, expected="20h"))), Admit)
+    nodes = [
+        given.node("i-1"),
+        given.node("i-2"),
+        given.node("i-3", source=later),
+        given.node("i-4", source=later),
+    ]
+    blocks = [given.block(ends_in="10h"), given.block("cr-2", ends_in="100h")]
+    (admit,) = of(decide(spec(), world(blocks, nodes, given.gang(size=2, expected="20h"))), Admit)
     assert admit.source_label == "cr-2"
 
 
@@ -153,64 +148,75 @@ def test_a_gang_moves_to_a_block_that_lasts():
 
 
 def test_a_half_admitted_gang_is_completed_on_the_same_source():
-    pods = gang(size=2)
-    plan = decide(spec(), world(block(), node("i-1"), node("i-2"), admitted(pods[0]), pods[1]))
+    pods = given.gang(size=2)
+    plan = decide(
+        spec(), world(given.block(), given.node("i-1"), given.node("i-2"), admitted(pods[0]), pods[1])
+    )
     (admit,) = of(plan, Admit)
     assert (admit.pods, admit.source_label) == ((pods[1].uid,), "cr-1")
     assert not of(plan, Recreate)
 
 
 def test_a_half_admitted_gang_whose_source_has_no_room_for_the_rest_is_rolled_back():
-    pods = gang(size=3)
+    pods = given.gang(size=3)
     half = [admitted(pods[0]), admitted(pods[1]), pods[2]]
     other = Source(SourceKind.BLOCK, "cr-2")
-    there = [block(count=0), block("cr-2"), node("i-2", source=other), node("i-3", source=other)]
+    there = [
+        given.block(count=0),
+        given.block("cr-2"),
+        given.node("i-2", source=other),
+        given.node("i-3", source=other),
+    ]
     plan = decide(spec(), world(there, half))
     assert {action.pod for action in of(plan, Recreate)} == {pods[0].uid, pods[1].uid}
 
 
 def test_room_promised_to_the_admitted_half_is_not_promised_to_the_rest():
     """One node is left of two: the admitted pod will take it, so the other must not follow yet."""
-    pods = gang(size=2)
-    plan = decide(spec(), world(block(), node("i-1"), admitted(pods[0]), pods[1]))
+    pods = given.gang(size=2)
+    plan = decide(spec(), world(given.block(), given.node("i-1"), admitted(pods[0]), pods[1]))
     assert not of(plan, Admit)
 
 
 def test_every_waiting_member_of_a_half_admitted_gang_has_a_reason():
-    pods = gang(size=3)
+    pods = given.gang(size=3)
     members = [admitted(pods[0]), pods[1]]  # and one that its controller has not made again yet
-    plan = decide(spec(), world(block(), node("i-1"), node("i-2"), node("i-3"), members))
+    plan = decide(
+        spec(), world(given.block(), given.node("i-1"), given.node("i-2"), given.node("i-3"), members)
+    )
     assert {unmet.pod for unmet in plan.unmet} == {member.uid for member in members}
 
 
 def test_an_admitted_gang_keeps_its_room_until_it_is_bound():
-    promised = [admitted(one) for one in gang("first", 2)]
-    later = gang("second", 2, priority=9)
-    plan = decide(spec(), world(block(), node("i-1"), node("i-2"), promised, later))
+    promised = [admitted(one) for one in given.gang("first", 2)]
+    later = given.gang("second", 2, priority=9)
+    plan = decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), promised, later))
     assert not of(plan, Admit)
     assert not of(plan, Recreate)
 
 
 def test_a_gang_that_waits_for_the_last_node_says_which():
-    pods = gang(size=2)
-    plan = decide(spec(), world(block(), node("i-1"), node("i-2", "registering", joined="1m"), pods))
+    pods = given.gang(size=2)
+    plan = decide(
+        spec(), world(given.block(), given.node("i-1"), given.node("i-2", "registering", joined="1m"), pods)
+    )
     reasons = {sentence(why(plan, one).reason) for one in pods}
     assert any("is held for it until the rest of its gang has room" in reason for reason in reasons)
     assert any("node-i-2 is registering" in reason for reason in reasons)
 
 
 def test_two_gangs_of_the_same_name_in_two_namespaces_are_two_gangs():
-    here, there = gang(size=2)[:1], gang(size=2, namespace="research")[:1]
+    here, there = given.gang(size=2)[:1], given.gang(size=2, namespace="research")[:1]
     there = [replace(one, uid=f"{one.uid}-research") for one in there]
-    plan = decide(spec(), world(block(), node("i-1"), node("i-2"), here, there))
+    plan = decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), here, there))
     assert not of(plan, Admit)
     assert {sentence(unmet.reason) for unmet in plan.unmet} == {"gang g has 1 of its 2 pods"}
 
 
 def test_a_gang_falls_back_to_the_other_zone_when_one_has_no_capacity():
     source = Source(SourceKind.ON_DEMAND)
-    failed = failed_launch(source=source, pool="p5", zone="us-west-2a", count=2)
-    plan = decide(spec(hourly_pool("p5", "p5.48xlarge")), world(gang(size=2), failed, now=NOW))
+    failed = given.failed_launch(source=source, pool="p5", zone="us-west-2a", count=2)
+    plan = decide(spec(given.hourly_pool("p5", "p5.48xlarge")), world(given.gang(size=2), failed, now=NOW))
     (launch,) = of(plan, Launch)
     assert (launch.intent.zone, launch.intent.count) == ("us-west-2b", 2)
 
@@ -218,32 +224,32 @@ def test_a_gang_falls_back_to_the_other_zone_when_one_has_no_capacity():
 def test_a_gang_takes_its_pools_preferred_source_even_when_limits_allow_only_one_try():
     """Weighing one source must not use up the limits before the next is looked at."""
     wanted = spec(
-        pool(
+        given.pool(
             limits={"nodes": 3},
             sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 999, "maxMonthlyUsd": 99999}],
             warm=False,
         ),
         budget={"monthlyUsd": 99999},
     )
-    lonely = node("i-1", source=Source(SourceKind.ON_DEMAND))
-    pods = gang(size=2, overflow=True)
-    (launch,) = of(decide(wanted, world(block(free=4), lonely, pods)), Launch)
+    lonely = given.node("i-1", source=Source(SourceKind.ON_DEMAND))
+    pods = given.gang(size=2, overflow=True)
+    (launch,) = of(decide(wanted, world(given.block(free=4), lonely, pods)), Launch)
     assert launch.intent.source.id == "cr-1"
 
 
 def test_a_survivor_that_nobody_would_create_again_is_not_deleted():
-    pods = gang(size=2, workload="")
-    survivor = running(pods[:1], node("i-1"))
-    plan = decide(spec(), world(block(), node("i-1"), survivor, pods[1]))
+    pods = given.gang(size=2, workload="")
+    survivor = running(pods[:1], given.node("i-1"))
+    plan = decide(spec(), world(given.block(), given.node("i-1"), survivor, pods[1]))
     assert not of(plan, Recreate)
 
 
 @pytest.mark.requirement("PE-17")
 def test_the_nodes_of_a_broken_gang_are_kept_while_ec2_cleans_the_slot_of_the_lost_one():
     """One of two nodes died and its slot is not free yet: a small job must not move in between."""
-    pods = gang(size=2)
-    small = pod("small", gpus=8, priority=-1)
-    plan = decide(spec(), world(block(count=2, free=0), node("i-1"), pods, small))
+    pods = given.gang(size=2)
+    small = given.pod("small", gpus=8, priority=-1)
+    plan = decide(spec(), world(given.block(count=2, free=0), given.node("i-1"), pods, small))
     assert not of(plan, Admit)
     assert "held for it" in sentence(why(plan, pods[0]).reason)
     assert "cleaning its slot" in sentence(why(plan, pods[1]).reason)

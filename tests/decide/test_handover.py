@@ -8,20 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import (
-    NOW,
-    ago,
-    ahead,
-    block,
-    block_ends,
-    node,
-    of,
-    pod,
-    pool,
-    replica,
-    spec,
-    world,
-)
+from tests.decide import builders as given
+from tests.decide.builders import NOW, ago, ahead, of, spec, world
 from tidemill.decide import decide
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.destinations import boot_of
@@ -54,13 +42,13 @@ from tidemill.wording.planning import mitigation_sentence
 
 CHAT = "Deployment/chat"
 B = Source(SourceKind.BLOCK, "cr-2")
-DRAIN: dict[str, Any] = {"drain_reason": block_ends(datetime(2026, 11, 16, 12, 20, tzinfo=UTC))}
+DRAIN: dict[str, Any] = {"drain_reason": given.block_ends(datetime(2026, 11, 16, 12, 20, tzinfo=UTC))}
 MINUTE = timedelta(minutes=1)
 
 
 def chat(number: int, on: Node | None = None, **fields: Any) -> Pod:
     """A replica that takes a whole node and loads for eight minutes."""
-    made = replica(f"chat-{number}", on=on, gpus=8, load="8m", grace="1m", **fields)
+    made = given.replica(f"chat-{number}", on=on, gpus=8, load="8m", grace="1m", **fields)
     return replace(made, ready_at=ago("22m"), bound_at=ago("31m")) if on is not None and made.ready else made
 
 
@@ -76,12 +64,13 @@ def service(method: Method | None = Method.EVICT, name: str = CHAT, **fields: An
     return Workload(name, "ml", shape=one.shape, terms=one.terms, method=method, **{**defaults, **fields})
 
 
-A1, A2 = (node(f"i-{number}", "draining", **DRAIN) for number in (1, 2))
+A1, A2 = (given.node(f"i-{number}", "draining", **DRAIN) for number in (1, 2))
 B1, B2 = (
-    node(f"i-{number}", source=B, launched="40m", joined="35m", opened_at=ago("33m")) for number in (3, 4)
+    given.node(f"i-{number}", source=B, launched="40m", joined="35m", opened_at=ago("33m"))
+    for number in (3, 4)
 )
-ENDS = block("cr-1", ends_in="50m", count=2)  # its nodes must be empty in twenty minutes
-LASTS = block("cr-2", ends_in="48h", count=2)
+ENDS = given.block("cr-1", ends_in="50m", count=2)  # its nodes must be empty in twenty minutes
+LASTS = given.block("cr-2", ends_in="48h", count=2)
 ON_A = [chat(1, A1), chat(2, A2)]
 BUDGET = DisruptionBudget(CHAT, 1, 1)
 
@@ -110,7 +99,7 @@ def test_of_nodes_that_boot_together_the_first_are_as_quick_as_the_quickest_were
 
 def test_boot_is_measured_from_launch_to_the_first_pod_it_may_take_and_has_a_default_before() -> None:
     measured = DecisionContext(
-        spec(), world(LASTS, B1, node("i-5", source=B, launched="90m", opened_at=ago("81m")))
+        spec(), world(LASTS, B1, given.node("i-5", source=B, launched="90m", opened_at=ago("81m")))
     )
     boot = boot_of(measured, measured.templates["p5"])
     assert (boot.length, boot.basis, boot.samples) == (9 * MINUTE, "measured", 2)
@@ -119,7 +108,7 @@ def test_boot_is_measured_from_launch_to_the_first_pod_it_may_take_and_has_a_def
 
 
 def test_a_pool_that_never_had_a_node_boots_as_others_of_its_type_did() -> None:
-    context = DecisionContext(spec(pool(), pool("other")), world(LASTS, B1))
+    context = DecisionContext(spec(given.pool(), given.pool("other")), world(LASTS, B1))
     assert boot_of(context, context.templates["other"]).basis == "measured"
 
 
@@ -129,16 +118,16 @@ def test_load_is_measured_or_else_declared_or_else_a_default() -> None:
     slow = replace(chat(2, A1), started_at=ago("40m"), ready_at=ago("20m"))
     measured = loading(declared.terms, [*ON_A, slow])
     assert (measured.length, measured.basis, measured.samples) == (20 * MINUTE, "measured", 3)
-    silent = replica("chat-9")
+    silent = given.replica("chat-9")
     assert loading(silent.terms, [silent]).length == LOAD
 
 
 def test_the_drain_starts_earlier_for_a_load_that_was_measured_longer_than_it_is_declared() -> None:
     def drain_from(ready: str) -> timedelta:
-        on = node("i-1")
+        on = given.node("i-1")
         one = replace(chat(1, on), ready_at=ago(ready))
         context = DecisionContext(
-            spec(), world(block(ends_in="5h"), on, one, service(), DisruptionBudget(CHAT, 1, 0))
+            spec(), world(given.block(ends_in="5h"), on, one, service(), DisruptionBudget(CHAT, 1, 0))
         )
         (view,) = context.views
         assert view.drain_from is not None
@@ -212,7 +201,7 @@ def test_a_rollout_that_is_under_way_is_left_alone_and_one_that_is_done_is_not_b
 @pytest.mark.parametrize("method", list(Method))
 def test_nobody_moves_before_there_is_somewhere_to_go_if_it_comes_in_time(method: Method) -> None:
     """B's nodes were launched a minute ago: they will be Ready before the replicas' last turn comes."""
-    coming = [node(f"i-{number}", "launched", source=B, launched="1m") for number in (3, 4)]
+    coming = [given.node(f"i-{number}", "launched", source=B, launched="1m") for number in (3, 4)]
     pair = service(Method.PAIRED, "Deployment/green", replicas=0, ready=0, pair=CHAT)
     other = replace(pair, shape=replace(pair.shape, node_selector=(("tidemill.dev/pool", "p5"),)))
     plan = draining(service(method, pair="Deployment/green"), other, *coming, onto=False)
@@ -238,19 +227,19 @@ def test_with_nothing_to_come_they_serve_until_their_last_turn_and_are_then_evic
 def test_what_may_be_launched_by_the_hour_is_asked_for_at_once_unless_what_is_prepaid_comes_in_time() -> None:
     caps = {"maxHourlyUsd": 900, "maxMonthlyUsd": 90_000}
     documents = spec(
-        pool(sources=[{"type": "block"}, {"type": "on-demand", **caps}]), budget={"monthlyUsd": 90_000}
+        given.pool(sources=[{"type": "block"}, {"type": "on-demand", **caps}]), budget={"monthlyUsd": 90_000}
     )
     opted_in = replace(service(Method.SCALE), terms=replace(chat(0).terms, overflow=True))
     alone = decide(documents, world(ENDS, A1, A2, *ON_A, opted_in, BUDGET))
     assert len(of(alone, ScaleWorkload)) == 1
-    coming = [node(f"i-{number}", "launched", source=B, launched="1m") for number in (3, 4)]
+    coming = [given.node(f"i-{number}", "launched", source=B, launched="1m") for number in (3, 4)]
     followed = decide(documents, world(ENDS, LASTS, A1, A2, *coming, *ON_A, opted_in, BUDGET))
     assert not of(followed, ScaleWorkload)
     assert not of(decide(documents, world(ENDS, A1, A2, *ON_A, service(Method.SCALE), BUDGET)), ScaleWorkload)
 
 
 def test_no_method_holds_back_the_last_safe_moment() -> None:
-    soon = block("cr-1", ends_in="31m", count=2)  # its deadline is in a minute
+    soon = given.block("cr-1", ends_in="31m", count=2)  # its deadline is in a minute
     rolling = service(Method.ROLLOUT, rolling=True)
     plan = decide(spec(), world(soon, LASTS, A1, A2, B1, B2, *ON_A, rolling, BUDGET))
     assert len(of(plan, ForceDelete)) == 2
@@ -284,13 +273,13 @@ def test_what_was_added_is_taken_back_when_nobody_has_to_leave_any_more() -> Non
 
 def test_room_is_not_kept_twice_for_a_replica_and_for_the_one_that_takes_its_place() -> None:
     """B has room for three: two for replicas, whether they are still on A or there already, and one for a job."""
-    job = pod("fit", gpus=8)
-    third = node("i-5", source=B, launched="40m", opened_at=ago("33m"))
+    job = given.pod("fit", gpus=8)
+    third = given.node("i-5", source=B, launched="40m", opened_at=ago("33m"))
     under_way = service(Method.SCALE, replicas=4, added=2)
     loading_there = [replace(chat(3, B1), ready=False), replace(chat(4, B2), ready=False)]
     there = draining(under_way, third, job, pods=[*ON_A, *loading_there])
     assert [one.pods for one in of(there, Admit)] == [(job.uid,)]
-    crowded = draining(service(Method.ROLLOUT), third, job, pod("fit-2", gpus=8))
+    crowded = draining(service(Method.ROLLOUT), third, job, given.pod("fit-2", gpus=8))
     assert len(of(crowded, Admit)) == 1  # room for the other two is kept
 
 
@@ -307,7 +296,8 @@ def paired(**second: Any) -> Plan:
     other = replace(other, shape=replace(other.shape, node_selector=(("tidemill.dev/pool", "green"),)))
     lasts = replace(LASTS, pool="green")
     return decide(
-        spec(pool(), pool("green")), world(ENDS, lasts, A1, A2, *labelled, *ON_A, first, other, BUDGET)
+        spec(given.pool(), given.pool("green")),
+        world(ENDS, lasts, A1, A2, *labelled, *ON_A, first, other, BUDGET),
     )
 
 
@@ -321,7 +311,7 @@ def test_a_pair_comes_up_first_and_the_first_set_goes_when_it_is_ready() -> None
 
 
 def test_one_node_that_aws_takes_alone_does_not_make_a_whole_service_anew() -> None:
-    alone = node(
+    alone = given.node(
         "i-1",
         "draining",
         ends_in="20m",
@@ -330,7 +320,7 @@ def test_one_node_that_aws_takes_alone_does_not_make_a_whole_service_anew() -> N
         ),
     )
     rolls = service(Method.ROLLOUT)
-    plan = decide(spec(), world(block(), LASTS, alone, B1, B2, chat(1, alone), rolls, BUDGET))
+    plan = decide(spec(), world(given.block(), LASTS, alone, B1, B2, chat(1, alone), rolls, BUDGET))
     assert not of(plan, RestartWorkload)
     assert of(plan, Evict)
 
@@ -353,10 +343,10 @@ def beforehand(
     **fields: Any,
 ) -> tuple[DecisionContext, World]:
     """Two replicas on A's two nodes, which boot in nine minutes, and a successor that starts when A ends."""
-    nodes = [node(f"i-{number}", launched="60m", opened_at=ago("51m")) for number in (1, 2)]
+    nodes = [given.node(f"i-{number}", launched="60m", opened_at=ago("51m")) for number in (1, 2)]
     pods = [chat(number, on) for number, on in enumerate(nodes)]
-    follows = block("cr-2", **{"ends_in": "90h", "starts_in": ends_in, "count": 2, **(second or {})})
-    held = block("cr-1", ends_in=ends_in, count=2, fee_usd=2000)
+    follows = given.block("cr-2", **{"ends_in": "90h", "starts_in": ends_in, "count": 2, **(second or {})})
+    held = given.block("cr-1", ends_in=ends_in, count=2, fee_usd=2000)
     workload = service(**fields)
     seen = world(held, *([follows] if second != {} else []), *nodes, *pods, workload, BUDGET, *more)
     return DecisionContext(documents or spec(), seen), seen
@@ -396,8 +386,10 @@ def test_a_day_of_overlap_is_enough() -> None:
 
 
 def test_a_service_that_has_enough_replicas_elsewhere_is_not_short() -> None:
-    kept = node("i-9", source=Source(SourceKind.BLOCK, "cr-9"), launched="60m", opened_at=ago("51m"))
-    context, _ = beforehand(None, kept, chat(9, kept), block("cr-9", ends_in="90h", count=1), replicas=3)
+    kept = given.node("i-9", source=Source(SourceKind.BLOCK, "cr-9"), launched="60m", opened_at=ago("51m"))
+    context, _ = beforehand(
+        None, kept, chat(9, kept), given.block("cr-9", ends_in="90h", count=1), replicas=3
+    )
     found = {one.source.id: one for one in forecast(context)}
     assert found["cr-1"].short is None
 
@@ -439,7 +431,7 @@ def test_what_would_help_is_priced_and_the_cheapest_comes_first() -> None:
 def test_where_nodes_may_be_launched_by_the_hour_a_scaled_service_is_not_short() -> None:
     caps = {"maxHourlyUsd": 900, "maxMonthlyUsd": 90_000}
     documents = spec(
-        pool(sources=[{"type": "block"}, {"type": "on-demand", **caps}]), budget={"monthlyUsd": 90_000}
+        given.pool(sources=[{"type": "block"}, {"type": "on-demand", **caps}]), budget={"monthlyUsd": 90_000}
     )
     _, seen = beforehand(documents, method=Method.SCALE)
     assert outlook(DecisionContext(documents, seen)).short is not None  # it has not opted in
@@ -496,13 +488,16 @@ def test_a_block_whose_payment_is_pending_is_not_counted_on() -> None:
 
 # --- pins ---------------------------------------------------------------------------------------------
 
-PINNED = pool(sources=[{"type": "block", "ids": ["cr-1"]}])
-BOTH = pool(sources=[{"type": "block", "ids": ["cr-1", "cr-2"]}])
+PINNED = given.pool(sources=[{"type": "block", "ids": ["cr-1"]}])
+BOTH = given.pool(sources=[{"type": "block", "ids": ["cr-1", "cr-2"]}])
 
 
 @pytest.mark.requirement("CB-18")
 def test_a_pinned_pool_is_told_when_its_pin_must_name_the_successor_and_what_to_write() -> None:
-    held, follows = block("cr-1", ends_in="24h"), block("cr-2", ends_in="90h", starts_in="2h", pool="p5")
+    held, follows = (
+        given.block("cr-1", ends_in="24h"),
+        given.block("cr-2", ends_in="90h", starts_in="2h", pool="p5"),
+    )
     (warning,) = decide(spec(PINNED), world(held, follows)).warnings
     assert warning.about == "pool p5"
     assert "write ids: [cr-1, cr-2]" in sentence(warning.reason)
@@ -513,21 +508,21 @@ def test_a_pinned_pool_is_told_when_its_pin_must_name_the_successor_and_what_to_
 @pytest.mark.parametrize(
     "other",
     [
-        block("cr-2", ends_in="90h", pool="elsewhere"),
-        block("cr-2", ends_in="90h"),
-        block("cr-2", ends_in="3h", pool="p5"),
-        block("cr-2", ends_in="90h", pool="p5", owner="somebody"),
+        given.block("cr-2", ends_in="90h", pool="elsewhere"),
+        given.block("cr-2", ends_in="90h"),
+        given.block("cr-2", ends_in="3h", pool="p5"),
+        given.block("cr-2", ends_in="90h", pool="p5", owner="somebody"),
     ],
     ids=["another pool's", "nobody's in particular", "ends sooner", "a stranger's"],
 )
 def test_a_pin_is_not_called_into_question_by_blocks_that_could_not_follow(other: Any) -> None:
-    assert not decide(spec(PINNED), world(block("cr-1", ends_in="24h", pool="p5"), other)).warnings
+    assert not decide(spec(PINNED), world(given.block("cr-1", ends_in="24h", pool="p5"), other)).warnings
 
 
 @pytest.mark.requirement("CB-18")
 def test_a_pin_to_what_has_ended_is_told_too() -> None:
-    over = block("cr-1", ends_in="1s", state=ReservationState.EXPIRED)
-    follows = block("cr-2", ends_in="90h", pool="p5")
+    over = given.block("cr-1", ends_in="1s", state=ReservationState.EXPIRED)
+    follows = given.block("cr-2", ends_in="90h", pool="p5")
     (warning,) = decide(spec(PINNED), world(over, follows)).warnings
     assert "no reservation it is pinned to is left" in sentence(warning.reason)
     assert "write ids: [cr-2]" in sentence(warning.reason)
@@ -535,7 +530,7 @@ def test_a_pin_to_what_has_ended_is_told_too() -> None:
 
 @pytest.mark.requirement("CB-18")
 def test_a_pinned_pool_launches_on_its_own_block_alone_and_with_both_named_on_both() -> None:
-    seen = world(block("cr-1", free=2), block("cr-2", ends_in="90h", free=2))
+    seen = world(given.block("cr-1", free=2), given.block("cr-2", ends_in="90h", free=2))
     alone = {one.intent.source.id for one in of(decide(spec(PINNED), seen), Launch)}
     both = {one.intent.source.id for one in of(decide(spec(BOTH), seen), Launch)}
     assert (alone, both) == ({"cr-1"}, {"cr-1", "cr-2"})

@@ -6,22 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import (
-    NOW,
-    ON_DEMAND,
-    ahead,
-    block,
-    gang,
-    launch_intent,
-    node,
-    of,
-    pod,
-    pool,
-    replica,
-    spec,
-    why,
-    world,
-)
+from tests.decide import builders as given
+from tests.decide.builders import NOW, ON_DEMAND, ahead, of, spec, why, world
 from tidemill.catalog import load
 from tidemill.decide import decide
 from tidemill.model.capacity import SourceKind
@@ -41,7 +27,7 @@ def documents(
     overflow = {"type": "on-demand", "maxHourlyUsd": hourly, "maxMonthlyUsd": monthly}
     wanted = {"instanceTypes": list(types)}
     return spec(
-        pool(sources=[{"type": "block"}, overflow], requirements=wanted), budget={"monthlyUsd": budget}
+        given.pool(sources=[{"type": "block"}, overflow], requirements=wanted), budget={"monthlyUsd": budget}
     )
 
 
@@ -54,15 +40,15 @@ def spent(hourly_usd: float = 0, fees_usd: int = 0) -> Spending:
 
 
 def test_only_a_workload_that_opted_in_overflows():
-    shy = pod(gpus=8)
-    plan = decide(documents(), world(block(), shy))
+    shy = given.pod(gpus=8)
+    plan = decide(documents(), world(given.block(), shy))
     assert launched(plan) == 0
     assert why(plan, shy).code == "no-capacity"
-    assert launched(decide(documents(), world(block(), pod(gpus=8, overflow=True)))) == 1
+    assert launched(decide(documents(), world(given.block(), given.pod(gpus=8, overflow=True)))) == 1
 
 
 def test_what_did_not_opt_in_is_told_so_when_overflow_is_all_there_is():
-    shy = pod(gpus=8)
+    shy = given.pod(gpus=8)
     told = why(decide(documents(), world(shy)), shy)
     assert (told.code, sentence(told.reason)) == (
         "held",
@@ -71,14 +57,17 @@ def test_what_did_not_opt_in_is_told_so_when_overflow_is_all_there_is():
 
 
 def test_an_overflow_node_is_not_given_to_a_pod_that_did_not_opt_in():
-    up = node(source=ON_DEMAND)
-    assert not of(decide(documents(), world(up, pod(gpus=8, expected="1h"))), Admit)
-    assert of(decide(documents(), world(up, pod(gpus=8, expected="1h", overflow=True))), Admit)
+    up = given.node(source=ON_DEMAND)
+    assert not of(decide(documents(), world(up, given.pod(gpus=8, expected="1h"))), Admit)
+    assert of(decide(documents(), world(up, given.pod(gpus=8, expected="1h", overflow=True))), Admit)
 
 
 def test_prepaid_room_comes_before_overflow():
     plan = decide(
-        documents(), world(block(), node(), node("i-2", source=ON_DEMAND), pod(gpus=8, overflow=True))
+        documents(),
+        world(
+            given.block(), given.node(), given.node("i-2", source=ON_DEMAND), given.pod(gpus=8, overflow=True)
+        ),
     )
     assert [admit.source_label for admit in of(plan, Admit)] == ["cr-1"]
 
@@ -93,21 +82,23 @@ def test_prepaid_room_comes_before_overflow():
     ],
 )
 def test_the_hourly_cap_holds_inside_one_batch(cap: float, expected: int):
-    pods = [pod(f"p{place}", gpus=8, overflow=True) for place in range(4)]
+    pods = [given.pod(f"p{place}", gpus=8, overflow=True) for place in range(4)]
     plan = decide(documents(hourly=cap), world(pods))
     assert launched(plan) == expected
 
 
 def test_a_pod_over_the_hourly_cap_is_told_that_it_is_about_money():
-    pods = [pod(f"p{place}", gpus=8, overflow=True) for place in range(2)]
+    pods = [given.pod(f"p{place}", gpus=8, overflow=True) for place in range(2)]
     plan = decide(documents(hourly=P5_USD_H), world(pods))
     assert [why(plan, one).code for one in pods] == ["launching", "budget"]
 
 
 def test_the_hourly_cap_is_one_for_all_types_and_zones_of_the_source():
     both = documents(hourly=5, types=("g6.12xlarge", "g6.xlarge"))
-    small = pod("small", gpus=1, overflow=True, selector={"node.kubernetes.io/instance-type": "g6.xlarge"})
-    large = pod("large", gpus=4, overflow=True)
+    small = given.pod(
+        "small", gpus=1, overflow=True, selector={"node.kubernetes.io/instance-type": "g6.xlarge"}
+    )
+    large = given.pod("large", gpus=4, overflow=True)
     plan = decide(both, world(small, large))
     rate = sum(
         (load().types[one.intent.instance_type].on_demand_usd_h or 0) * one.intent.count
@@ -117,18 +108,18 @@ def test_the_hourly_cap_is_one_for_all_types_and_zones_of_the_source():
 
 
 def test_what_already_runs_and_what_is_on_its_way_counts_against_the_hourly_cap():
-    waiting = pod(gpus=8, overflow=True)
-    busy = node(source=ON_DEMAND)
-    work = pod("work", gpus=8, on=busy, overflow=True)
+    waiting = given.pod(gpus=8, overflow=True)
+    busy = given.node(source=ON_DEMAND)
+    work = given.pod("work", gpus=8, on=busy, overflow=True)
     cap = documents(hourly=P5_USD_H * 1.5)
     assert launched(decide(cap, world(busy, work, waiting))) == 0
-    coming = launch_intent(source=ON_DEMAND)
-    pinned = pod("pinned", gpus=8, overflow=True, gated=False, pinned_to="on-demand")
+    coming = given.launch_intent(source=ON_DEMAND)
+    pinned = given.pod("pinned", gpus=8, overflow=True, gated=False, pinned_to="on-demand")
     assert launched(decide(cap, world(coming, pinned, waiting))) == 0
 
 
 def test_a_gang_overflows_whole_or_not_at_all():
-    pods = gang(size=3, overflow=True)
+    pods = given.gang(size=3, overflow=True)
     assert launched(decide(documents(hourly=P5_USD_H * 2), world(pods))) == 0
     assert launched(decide(documents(hourly=P5_USD_H * 3), world(pods))) == 3
 
@@ -143,21 +134,21 @@ def test_a_gang_overflows_whole_or_not_at_all():
     ids=["its own monthly cap", "the budget, by block fees", "the budget, by another pool"],
 )
 def test_nothing_overflows_once_a_months_money_is_spent(settings: dict, spending: Spending):
-    waiting = pod(gpus=8, overflow=True)
+    waiting = given.pod(gpus=8, overflow=True)
     plan = decide(documents(**settings), world(waiting, spending))
     assert launched(plan) == 0
     assert why(plan, waiting).code == "budget"
 
 
 def test_without_a_budget_nothing_overflows():
-    assert launched(decide(documents(budget=0), world(pod(gpus=8, overflow=True)))) == 0
+    assert launched(decide(documents(budget=0), world(given.pod(gpus=8, overflow=True)))) == 0
 
 
 def test_money_that_will_run_out_is_a_deadline():
     # ten hours of one node are left of the monthly cap
     left = P5_USD_H * 10
-    up = node(source=ON_DEMAND)
-    work = pod(gpus=8, on=up, overflow=True)
+    up = given.node(source=ON_DEMAND)
+    work = given.pod(gpus=8, on=up, overflow=True)
     plan = decide(documents(monthly=1_000 + left), world(up, work, spent(hourly_usd=1_000)))
     (told,) = of(plan, AnnounceEnd)
     assert told.ends_at == ahead("10h")
@@ -165,23 +156,23 @@ def test_money_that_will_run_out_is_a_deadline():
 
 
 def test_the_nearer_of_cap_and_budget_is_the_deadline():
-    up = node(source=ON_DEMAND)
-    work = pod(gpus=8, on=up, overflow=True)
+    up = given.node(source=ON_DEMAND)
+    work = given.pod(gpus=8, on=up, overflow=True)
     tight = documents(monthly=P5_USD_H * 100, budget=int(P5_USD_H * 2))
     (told,) = of(decide(tight, world(up, work)), AnnounceEnd)
     assert ahead("1h58m") <= told.ends_at <= ahead("2h")
 
 
 def test_overflow_nodes_are_drained_before_the_money_is_gone():
-    up = node(source=ON_DEMAND)
-    work = pod(gpus=8, on=up, overflow=True)
+    up = given.node(source=ON_DEMAND)
+    work = given.pod(gpus=8, on=up, overflow=True)
     nearly = world(up, work, spent(hourly_usd=1_000))
     (started,) = of(decide(documents(monthly=1_000 + P5_USD_H * 0.15), nearly), StartDrain)
     assert (started.reason.kind, started.reason.is_end) == (DrainKind.MONEY_ENDS, True)
 
 
 def test_a_job_that_the_money_would_not_see_through_is_held():
-    waiting = pod(gpus=8, overflow=True, expected="20h")
+    waiting = given.pod(gpus=8, overflow=True, expected="20h")
     plan = decide(documents(monthly=P5_USD_H * 10), world(waiting))
     assert launched(plan) == 0
     assert why(plan, waiting).code == "held"
@@ -189,8 +180,8 @@ def test_a_job_that_the_money_would_not_see_through_is_held():
 
 
 def test_a_pool_of_on_demand_alone_is_not_overflow():
-    plain = spec(pool(sources=[{"type": "on-demand"}]))
-    plan = decide(plain, world(pod(gpus=8)))
+    plain = spec(given.pool(sources=[{"type": "on-demand"}]))
+    plan = decide(plain, world(given.pod(gpus=8)))
     assert launched(plan) == 1
     assert plan.wake_at is None or plan.wake_at > NOW
 
@@ -199,7 +190,7 @@ def test_a_long_queue_gets_as_many_nodes_as_the_money_lasts_for():
     """$600 are four nodes for two hours and their drain; with a fifth, none of them could finish."""
     papers = documents(hourly=5000, monthly=600)
     for waiting in (4, 5, 9):
-        jobs = [pod(f"j-{n}", gpus=8, expected="2h", overflow=True) for n in range(waiting)]
+        jobs = [given.pod(f"j-{n}", gpus=8, expected="2h", overflow=True) for n in range(waiting)]
         plan = decide(papers, world(jobs))
         assert launched(plan) == 4
         left = [one for one in plan.unmet if one.code != "launching"]
@@ -209,22 +200,23 @@ def test_a_long_queue_gets_as_many_nodes_as_the_money_lasts_for():
 
 def test_new_work_does_not_take_the_money_from_work_that_runs():
     papers = documents(hourly=5000, monthly=600)
-    there = node("i-1", source=ON_DEMAND)
-    long = pod("long", on=there, gpus=8, expected="9h", overflow=True)
-    short = [pod(f"j-{n}", gpus=8, expected="1h", overflow=True) for n in range(4)]
+    there = given.node("i-1", source=ON_DEMAND)
+    long = given.pod("long", on=there, gpus=8, expected="9h", overflow=True)
+    short = [given.pod(f"j-{n}", gpus=8, expected="1h", overflow=True) for n in range(4)]
     assert not of(decide(papers, world(there, long, short)), Launch)
-    resumable = pod("long", on=there, gpus=8, expected="9h", checkpoint_every="10m", overflow=True)
+    resumable = given.pod("long", on=there, gpus=8, expected="9h", checkpoint_every="10m", overflow=True)
     assert of(decide(papers, world(there, resumable, short)), Launch)
 
 
 def test_two_pools_share_the_budget_of_the_platform():
     overflow = {"type": "on-demand", "maxHourlyUsd": 500, "maxMonthlyUsd": 5000}
     both = [
-        pool(name, sources=[{"type": "block"}, overflow], labels={"for": name}) for name in ("one", "two")
+        given.pool(name, sources=[{"type": "block"}, overflow], labels={"for": name})
+        for name in ("one", "two")
     ]
     papers = spec(*both, budget={"monthlyUsd": 60})
     jobs = [
-        pod(f"j-{name}", gpus=8, expected="20m", overflow=True, selector={"for": name})
+        given.pod(f"j-{name}", gpus=8, expected="20m", overflow=True, selector={"for": name})
         for name in ("one", "two")
     ]
     assert launched(decide(papers, world(jobs))) == 1
@@ -234,8 +226,8 @@ def test_two_pools_share_the_budget_of_the_platform():
 def test_room_paid_by_the_hour_is_not_kept_for_a_service_that_will_move():
     """Kept for it, the job it was launched for could not use it, and another would be launched."""
     papers = documents()
-    old, fresh = node("i-1"), node("i-2", source=ON_DEMAND)
-    chat = replica("chat-1", old, gpus=8)
-    job = pod("job", gpus=8, expected="30h", overflow=True)
-    plan = decide(papers, world(block(count=1, ends_in="20h"), old, fresh, chat, job))
+    old, fresh = given.node("i-1"), given.node("i-2", source=ON_DEMAND)
+    chat = given.replica("chat-1", old, gpus=8)
+    job = given.pod("job", gpus=8, expected="30h", overflow=True)
+    plan = decide(papers, world(given.block(count=1, ends_in="20h"), old, fresh, chat, job))
     assert [uid for action in of(plan, Admit) for uid in action.pods] == [job.uid]

@@ -6,19 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import (
-    ON_DEMAND,
-    OWNER,
-    block,
-    daemon,
-    hourly_pool,
-    node,
-    of,
-    pod,
-    replica,
-    spec,
-    world,
-)
+from tests.decide import builders as given
+from tests.decide.builders import ON_DEMAND, OWNER, of, spec, world
 from tidemill.decide import decide
 from tidemill.model.nodes import InstanceState, Node
 from tidemill.model.plan import Launch
@@ -27,7 +16,7 @@ pytestmark = pytest.mark.requirement("PE-23")
 
 
 def strange(phase: str = "ready", **fields: Any) -> Node:
-    return node("i-theirs", phase, **{"owner": "somebody", **fields})
+    return given.node("i-theirs", phase, **{"owner": "somebody", **fields})
 
 
 @pytest.mark.parametrize(
@@ -52,29 +41,29 @@ def strange(phase: str = "ready", **fields: Any) -> Node:
 )
 @pytest.mark.parametrize("ends_in", ["100h", "35m"])
 def test_a_strangers_node_is_never_touched(theirs: Node, ends_in: str):
-    on_it = [] if theirs.kube is None else [replica(on=strange()), daemon("agent", strange())]
-    plan = decide(spec(), world(block(ends_in=ends_in), theirs, on_it))
+    on_it = [] if theirs.kube is None else [given.replica(on=strange()), given.daemon("agent", strange())]
+    plan = decide(spec(), world(given.block(ends_in=ends_in), theirs, on_it))
     assert not plan.actions
 
 
 def test_a_gated_pod_is_not_sent_to_a_strangers_node():
-    plan = decide(spec(), world(block(), strange(), pod(gpus=8)))
+    plan = decide(spec(), world(given.block(), strange(), given.pod(gpus=8)))
     assert not plan.actions
 
 
 def test_a_pod_that_the_scheduler_can_place_on_a_strangers_node_asks_for_nothing():
-    free = replica(gpus=1)
+    free = given.replica(gpus=1)
     theirs = strange(source=ON_DEMAND, instance_type="g6.xlarge")
-    assert not of(decide(spec(hourly_pool("g6", "g6.xlarge")), world(theirs, free)), Launch)
+    assert not of(decide(spec(given.hourly_pool("g6", "g6.xlarge")), world(theirs, free)), Launch)
 
 
 def test_a_strangers_instance_does_not_count_against_our_limits():
     theirs = strange(source=ON_DEMAND, instance_type="g6.xlarge", pool="g6")
-    ours = spec(hourly_pool("g6", "g6.xlarge", limits={"nodes": 1}))
-    assert of(decide(ours, world(theirs, pod(gpus=1))), Launch)
+    ours = spec(given.hourly_pool("g6", "g6.xlarge", limits={"nodes": 1}))
+    assert of(decide(ours, world(theirs, given.pod(gpus=1))), Launch)
 
 
 def test_a_strangers_instance_on_our_block_takes_its_slot():
     """`available` is EC2's own count, so a slot somebody else uses is simply not there."""
-    (launch,) = of(decide(spec(), world(block(count=4, free=3), strange())), Launch)
+    (launch,) = of(decide(spec(), world(given.block(count=4, free=3), strange())), Launch)
     assert launch.intent.count == 3

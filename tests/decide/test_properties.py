@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from tests.decide.builders import of
 from tests.decide.worlds import SPEC, worlds
 from tidemill.decide import decide
-from tidemill.model.plan import (
-    Action,
-    Admit,
-    Launch,
-    Plan,
-    Terminate,
-)
+from tidemill.model.plan import Action, Admit, Launch, Plan, Terminate
 from tidemill.model.pods import Pod, PodPhase
 from tidemill.model.world import World
 

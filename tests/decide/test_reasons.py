@@ -7,62 +7,100 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import (
-    ago,
-    ahead,
-    block,
-    failed_launch,
-    gang,
-    hourly_pool,
-    launch_intent,
-    node,
-    of,
-    pod,
-    pool,
-    spec,
-    why,
-    world,
-)
+from tests.decide import builders as given
+from tests.decide.builders import ago, ahead, of, spec, why, world
 from tidemill.decide import decide
 from tidemill.model.plan import Launch
 from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-13")
 
-WAITING = pod(gpus=8, expected="2h")
+WAITING = given.pod(gpus=8, expected="2h")
 
 SITUATIONS: dict[str, tuple[list[Any], list[Any], str, list[str]]] = {
     # name: (documents, world, code, words)
     "launching": (
-        [hourly_pool("p5", "p5.48xlarge")], [], "launching", ["p5.48xlarge on on-demand", "being launched"],
+        [given.hourly_pool("p5", "p5.48xlarge")],
+        [],
+        "launching",
+        ["p5.48xlarge on on-demand", "being launched"],
     ),
-    "launch written": ([], [block(), launch_intent()], "launching", ["being launched"]),
-    "joining": ([], [block(), node(phase="launched", launched="1m")], "starting", ["its node i-1 is joining"]),
-    "not Ready": ([], [block(), node(phase="joined", joined="1m")], "starting", ["not Ready yet"]),
-    "registering": ([], [block(), node(phase="registering", joined="1m")], "starting", ["60-90 s"]),
-    "being checked": ([], [block(), node(phase="verifying", joined="2m")], "starting", ["being checked"]),
+    "launch written": ([], [given.block(), given.launch_intent()], "launching", ["being launched"]),
+    "joining": (
+        [],
+        [given.block(), given.node(phase="launched", launched="1m")],
+        "starting",
+        ["its node i-1 is joining"],
+    ),
+    "not Ready": (
+        [],
+        [given.block(), given.node(phase="joined", joined="1m")],
+        "starting",
+        ["not Ready yet"],
+    ),
+    "registering": (
+        [],
+        [given.block(), given.node(phase="registering", joined="1m")],
+        "starting",
+        ["60-90 s"],
+    ),
+    "being checked": (
+        [],
+        [given.block(), given.node(phase="verifying", joined="2m")],
+        "starting",
+        ["being checked"],
+    ),
     "all taken": (
-        [], [block(), node(), pod("other", gpus=8, on=node(), ends_at=ahead("23h30m"))],
-        "no-capacity", ["every node pool p5 can have is taken"],
+        [],
+        [given.block(), given.node(), given.pod("other", gpus=8, on=given.node(), ends_at=ahead("23h30m"))],
+        "no-capacity",
+        ["every node pool p5 can have is taken"],
     ),
     "no block yet": ([], [], "no-capacity", ["pool p5 has no active capacity"]),
     "a block to come": (
-        [], [block(starts_in="5h", ends_in="53h")], "no-capacity",
+        [],
+        [given.block(starts_in="5h", ends_in="53h")],
+        "no-capacity",
         ["no active capacity", "block cr-1 starts 2026-11-16T17:00:00Z"],
     ),
-    "too little time": ([], [block(ends_in="2h"), node()], "held", ["it needs 2h1m", "in pool p5 lasts"]),
-    "limits reached": (
-        [hourly_pool("p5", "p5.48xlarge", limits={"gpus": 4})], [], "limit", ["reached its limits (gpus 4)"],
+    "too little time": (
+        [],
+        [given.block(ends_in="2h"), given.node()],
+        "held",
+        ["it needs 2h1m", "in pool p5 lasts"],
     ),
-    "no limits": ([hourly_pool("p5", "p5.48xlarge", limits=None)], [], "limit", ["no limits"]),
+    "limits reached": (
+        [given.hourly_pool("p5", "p5.48xlarge", limits={"gpus": 4})],
+        [],
+        "limit",
+        ["reached its limits (gpus 4)"],
+    ),
+    "no limits": ([given.hourly_pool("p5", "p5.48xlarge", limits=None)], [], "limit", ["no limits"]),
     "EC2 has none": (
-        [pool(warm=False)], [block(free=4), failed_launch()], "no-capacity",
+        [given.pool(warm=False)],
+        [given.block(free=4), given.failed_launch()],
+        "no-capacity",
         ["EC2 has no capacity for pool p5 now", "next try 2026-11-16T12:00:30Z"],
     ),
-    "too big": ([hourly_pool("g6", "g6.xlarge")], [], "impossible", ["8 nvidia.com/gpu", "more than any"]),
-    "taint": ([pool(taints=[{"key": "gpu"}])], [block()], "impossible", ["does not tolerate the taint gpu"]),
-    "namespace": ([pool(allowedNamespaces=["x"])], [block()], "impossible", ["does not serve namespace ml"]),
-}  # fmt: skip
+    "too big": (
+        [given.hourly_pool("g6", "g6.xlarge")],
+        [],
+        "impossible",
+        ["8 nvidia.com/gpu", "more than any"],
+    ),
+    "taint": (
+        [given.pool(taints=[{"key": "gpu"}])],
+        [given.block()],
+        "impossible",
+        ["does not tolerate the taint gpu"],
+    ),
+    "namespace": (
+        [given.pool(allowedNamespaces=["x"])],
+        [given.block()],
+        "impossible",
+        ["does not serve namespace ml"],
+    ),
+}
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -77,8 +115,8 @@ def test_a_pod_that_waits_is_told_why(situation: str):
 
 
 def test_a_label_that_no_pool_has_is_named():
-    picky = pod(gpus=8, selector={"team": "moon"})
-    told = why(decide(spec(), world(block(), node(), picky)), picky)
+    picky = given.pod(gpus=8, selector={"team": "moon"})
+    told = why(decide(spec(), world(given.block(), given.node(), picky)), picky)
     assert (told.code, sentence(told.reason)) == (
         "impossible",
         "no pool has nodes with the labels it selects (team=moon)",
@@ -87,7 +125,7 @@ def test_a_label_that_no_pool_has_is_named():
 
 def test_the_pool_that_came_closest_gives_the_reason():
     documents = spec(
-        hourly_pool("tiny", "g6.xlarge"), hourly_pool("full", "p5.48xlarge", limits={"nodes": 0})
+        given.hourly_pool("tiny", "g6.xlarge"), given.hourly_pool("full", "p5.48xlarge", limits={"nodes": 0})
     )
     assert sentence(why(decide(documents, world(WAITING)), WAITING).reason).startswith(
         "pool full has reached its limits"
@@ -95,42 +133,44 @@ def test_the_pool_that_came_closest_gives_the_reason():
 
 
 def test_the_earliest_instant_is_told_where_it_is_known():
-    coming = decide(spec(), world(block(starts_in="5h", ends_in="53h"), WAITING))
+    coming = decide(spec(), world(given.block(starts_in="5h", ends_in="53h"), WAITING))
     assert why(coming, WAITING).earliest == ahead("5h7m")
-    launching = decide(spec(hourly_pool("p5", "p5.48xlarge")), world(WAITING))
+    launching = decide(spec(given.hourly_pool("p5", "p5.48xlarge")), world(WAITING))
     assert why(launching, WAITING).earliest == ahead("7m")
 
 
 def test_a_pod_that_somebody_else_holds_is_none_of_our_business():
-    plan = decide(spec(), world(block(free=4), pod(gpus=8, held_by_others=True)))
+    plan = decide(spec(), world(given.block(free=4), given.pod(gpus=8, held_by_others=True)))
     assert not plan.unmet
 
 
 def test_a_pod_that_is_going_away_or_bound_does_not_wait():
-    here = node()
-    gone = pod("gone", gpus=8, deleting_until=ahead("10s"))
-    bound = pod("bound", gpus=8, on=here)
-    assert not decide(spec(), world(block(), here, gone, bound)).unmet
+    here = given.node()
+    gone = given.pod("gone", gpus=8, deleting_until=ahead("10s"))
+    bound = given.pod("bound", gpus=8, on=here)
+    assert not decide(spec(), world(given.block(), here, gone, bound)).unmet
 
 
 def test_a_gang_with_a_reason_has_it_on_every_member():
-    pods = gang(size=3, expected="400h")
-    plan = decide(spec(), world(block(), [node(f"i-{place}") for place in range(3)], pods))
+    pods = given.gang(size=3, expected="400h")
+    plan = decide(spec(), world(given.block(), [given.node(f"i-{place}") for place in range(3)], pods))
     assert {why(plan, one).code for one in pods} == {"held"}
 
 
 def test_a_pod_of_a_closed_batch_is_told_that_a_node_comes():
-    fresh = pod(gpus=8, created_at=ago("0s"))
-    plan = decide(spec(hourly_pool("p5", "p5.48xlarge")), world(fresh))
+    fresh = given.pod(gpus=8, created_at=ago("0s"))
+    plan = decide(spec(given.hourly_pool("p5", "p5.48xlarge")), world(fresh))
     assert not of(plan, Launch)
     assert why(plan, fresh).code == "launching"
 
 
 def test_the_reason_does_not_change_before_the_plan_said_that_it_could():
-    waits = pod("waits", gpus=8, expected="1h")
-    there = node()
-    at = world(block(ends_in="4h", count=1), there, pod("busy", gpus=8, on=there, expected="8h"), waits)
-    documents = spec(pool())
+    waits = given.pod("waits", gpus=8, expected="1h")
+    there = given.node()
+    at = world(
+        given.block(ends_in="4h", count=1), there, given.pod("busy", gpus=8, on=there, expected="8h"), waits
+    )
+    documents = spec(given.pool())
     first = decide(documents, at)
     assert "taken" in sentence(why(first, waits).reason)
     changed = next(
@@ -147,11 +187,13 @@ def test_the_reason_does_not_change_before_the_plan_said_that_it_could():
 def test_a_plan_that_sleeps_is_the_same_plan_until_it_wakes(later: str):
     """Neither a block that is still to come nor money that nobody spends moves the instant to wake at."""
     mixed = spec(
-        pool(sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 1, "maxMonthlyUsd": 90000}]),
+        given.pool(
+            sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 1, "maxMonthlyUsd": 90000}]
+        ),
         budget={"monthlyUsd": 90000},
     )
-    coming = block("cr-2", starts_in="20h", ends_in="90h")
-    at = world(coming, pod("waits", gpus=8, expected="2h", overflow=True))
+    coming = given.block("cr-2", starts_in="20h", ends_in="90h")
+    at = world(coming, given.pod("waits", gpus=8, expected="2h", overflow=True))
     first = decide(mixed, at)
     assert not first.actions
     assert decide(mixed, replace(at, now=ahead(later))) == first

@@ -6,21 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import (
-    DRIFTED,
-    ON_DEMAND,
-    ago,
-    ahead,
-    block,
-    daemon,
-    hourly_pool,
-    node,
-    of,
-    pod,
-    pool,
-    spec,
-    world,
-)
+from tests.decide import builders as given
+from tests.decide.builders import DRIFTED, ON_DEMAND, ago, ahead, of, spec, world
 from tidemill.decide import decide
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Evict, Plan, StartDrain
@@ -29,7 +16,7 @@ from tidemill.wording import sentence
 
 
 def g6(id: str = "i-1", **fields: Any) -> Node:
-    return node(id, source=ON_DEMAND, pool="g6", instance_type="g6.xlarge", **fields)
+    return given.node(id, source=ON_DEMAND, pool="g6", instance_type="g6.xlarge", **fields)
 
 
 def drained(plan: Plan) -> list[str]:
@@ -39,7 +26,7 @@ def drained(plan: Plan) -> list[str]:
 @pytest.mark.requirement("PE-6")
 def test_an_empty_node_goes_after_consolidate_after():
     documents, idle = (
-        spec(hourly_pool(disruption={"consolidateAfter": "7m"})),
+        spec(given.hourly_pool(disruption={"consolidateAfter": "7m"})),
         g6(last_pod_event_at=ago("7m")),
     )
     (started,) = of(decide(documents, world(idle)), StartDrain)
@@ -51,14 +38,14 @@ def test_an_empty_node_goes_after_consolidate_after():
 
 @pytest.mark.requirement("PE-6")
 def test_the_timer_of_a_node_that_never_had_a_pod_starts_when_its_gpus_registered():
-    assert not drained(decide(spec(hourly_pool()), world(g6(joined="6m"))))
-    assert drained(decide(spec(hourly_pool()), world(g6(joined="6m15s"))))
+    assert not drained(decide(spec(given.hourly_pool()), world(g6(joined="6m"))))
+    assert drained(decide(spec(given.hourly_pool()), world(g6(joined="6m15s"))))
 
 
 @pytest.mark.requirement("PE-6")
 def test_the_timer_restarts_when_a_pod_comes_or_goes():
-    assert drained(decide(spec(hourly_pool()), world(g6(joined="3h"))))
-    touched = decide(spec(hourly_pool()), world(g6(joined="3h", last_pod_event_at=ago("2m"))))
+    assert drained(decide(spec(given.hourly_pool()), world(g6(joined="3h"))))
+    touched = decide(spec(given.hourly_pool()), world(g6(joined="3h", last_pod_event_at=ago("2m"))))
     assert not drained(touched)
     assert touched.wake_at == ahead("3m")
 
@@ -66,49 +53,53 @@ def test_the_timer_restarts_when_a_pod_comes_or_goes():
 @pytest.mark.requirement("PE-6")
 def test_daemon_pods_do_not_keep_a_node():
     here = g6()
-    assert drained(decide(spec(hourly_pool()), world(here, daemon("agent", here))))
-    assert not drained(decide(spec(hourly_pool()), world(here, pod(on=here))))
+    assert drained(decide(spec(given.hourly_pool()), world(here, given.daemon("agent", here))))
+    assert not drained(decide(spec(given.hourly_pool()), world(here, given.pod(on=here))))
 
 
 @pytest.mark.requirement("PE-6")
 def test_a_node_that_a_waiting_pod_counts_on_is_kept():
-    assert not drained(decide(spec(hourly_pool()), world(g6(), pod(gpus=1))))
+    assert not drained(decide(spec(given.hourly_pool()), world(g6(), given.pod(gpus=1))))
 
 
 @pytest.mark.requirement("PE-6")
 def test_an_empty_node_is_drained_before_it_is_terminated():
-    plan = decide(spec(hourly_pool()), world(g6()))
+    plan = decide(spec(given.hourly_pool()), world(g6()))
     assert [type(action).__name__ for action in plan.actions] == ["StartDrain"]
 
 
 @pytest.mark.requirement("PE-7")
 def test_never_means_never():
-    assert not drained(decide(spec(hourly_pool(disruption={"consolidationPolicy": "Never"})), world(g6())))
+    assert not drained(
+        decide(spec(given.hourly_pool(disruption={"consolidationPolicy": "Never"})), world(g6()))
+    )
 
 
 @pytest.mark.requirement("PE-6")
 def test_a_node_that_is_not_ready_yet_is_not_idle():
-    assert not drained(decide(spec(hourly_pool()), world(g6(phase="verifying", joined="9m"))))
+    assert not drained(decide(spec(given.hourly_pool()), world(g6(phase="verifying", joined="9m"))))
 
 
 @pytest.mark.requirement("CB-12", "TR-5")
 @pytest.mark.parametrize("kind", ["block", "odcr"])
 def test_a_prepaid_node_stays_while_its_reservation_lives(kind: str):
-    held = block(kind=kind, ends_in="100h")  # type: ignore[arg-type]
-    documents = spec(pool(sources=[{"type": kind}]))
-    assert not drained(decide(documents, world(held, node(source=held.source))))
+    held = given.block(kind=kind, ends_in="100h")  # type: ignore[arg-type]
+    documents = spec(given.pool(sources=[{"type": kind}]))
+    assert not drained(decide(documents, world(held, given.node(source=held.source))))
 
 
 @pytest.mark.requirement("CB-12")
 def test_a_prepaid_node_goes_if_its_pool_says_so():
-    documents = spec(pool(disruption={"consolidateBlocks": True}))
-    assert drained(decide(documents, world(block(ends_in="100h"), node()))) == ["node-i-1"]
+    documents = spec(given.pool(disruption={"consolidateBlocks": True}))
+    assert drained(decide(documents, world(given.block(ends_in="100h"), given.node()))) == ["node-i-1"]
 
 
 @pytest.mark.requirement("CB-12", "PE-7")
 def test_never_is_stronger_than_consolidate_blocks():
     stays = {"consolidateBlocks": True, "consolidationPolicy": "Never"}
-    assert not drained(decide(spec(pool(disruption=stays)), world(block(ends_in="100h"), node())))
+    assert not drained(
+        decide(spec(given.pool(disruption=stays)), world(given.block(ends_in="100h"), given.node()))
+    )
 
 
 # --- drift --------------------------------------------------------------------------------------------
@@ -118,13 +109,13 @@ def test_never_is_stronger_than_consolidate_blocks():
 @pytest.mark.parametrize(
     ("documents", "words"),
     [
-        (hourly_pool("g6", "g6e.xlarge"), "no longer allows g6.xlarge"),
-        (hourly_pool("g6", labels={"tier": "train"}), "lacks the label tier=train"),
+        (given.hourly_pool("g6", "g6e.xlarge"), "no longer allows g6.xlarge"),
+        (given.hourly_pool("g6", labels={"tier": "train"}), "lacks the label tier=train"),
     ],
 )
 def test_a_node_its_pool_would_not_launch_any_more_is_drained(documents, words: str):
     here = g6()
-    (started,) = of(decide(spec(documents), world(here, pod(on=here, gpus=1))), StartDrain)
+    (started,) = of(decide(spec(documents), world(here, given.pod(on=here, gpus=1))), StartDrain)
     assert sentence(started.reason).startswith("drifted: ")
     assert words in sentence(started.reason)
 
@@ -132,8 +123,8 @@ def test_a_node_its_pool_would_not_launch_any_more_is_drained(documents, words: 
 @pytest.mark.requirement("PE-8")
 def test_drifted_nodes_go_one_at_a_time():
     nodes = [g6("i-1"), g6("i-2")]
-    pods = [pod(f"p{place}", on=here, gpus=1) for place, here in enumerate(nodes)]
-    documents = spec(hourly_pool("g6", "g6e.xlarge"))
+    pods = [given.pod(f"p{place}", on=here, gpus=1) for place, here in enumerate(nodes)]
+    documents = spec(given.hourly_pool("g6", "g6e.xlarge"))
     assert drained(decide(documents, world(nodes, pods))) == ["node-i-1"]
     first_goes = [g6("i-1", phase="draining", drain_reason=DRIFTED), g6("i-2")]
     plan = decide(documents, world(first_goes, pods))
@@ -153,8 +144,10 @@ def test_drifted_nodes_go_one_at_a_time():
 )
 def test_do_not_disrupt_holds_back_drift(mark, stays: bool):
     here = g6()
-    marked = pod(on=here, gpus=1, do_not_disrupt=parse_duration(mark) if isinstance(mark, str) else mark)
-    plan = decide(spec(hourly_pool("g6", "g6e.xlarge")), world(here, marked))
+    marked = given.pod(
+        on=here, gpus=1, do_not_disrupt=parse_duration(mark) if isinstance(mark, str) else mark
+    )
+    plan = decide(spec(given.hourly_pool("g6", "g6e.xlarge")), world(here, marked))
     assert bool(drained(plan)) is not stays
     if stays:
         (warning,) = plan.warnings
@@ -165,4 +158,4 @@ def test_do_not_disrupt_holds_back_drift(mark, stays: bool):
 
 @pytest.mark.requirement("PE-8")
 def test_a_node_of_a_removed_pool_runs_on():
-    assert not decide(spec(pool("other")), world(g6())).actions
+    assert not decide(spec(given.pool("other")), world(g6())).actions

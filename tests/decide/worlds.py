@@ -7,23 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.decide.builders import (
-    ON_DEMAND,
-    PHASES,
-    ago,
-    ahead,
-    block,
-    failed_launch,
-    gang,
-    hourly_pool,
-    launch_intent,
-    node,
-    pod,
-    pool,
-    replica,
-    spec,
-    world,
-)
+from tests.decide import builders as given
+from tests.decide.builders import ON_DEMAND, PHASES, ago, ahead, spec, world
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.labels import Expression
 from tidemill.model.nodes import Node
@@ -35,8 +20,8 @@ from tidemill.spec.node_class import NodeClass
 CAPS = {"maxHourlyUsd": 300, "maxMonthlyUsd": 40_000}
 IMAGE = {"metadata": {"name": "gpu"}, "spec": {"amiSelectorTerms": [{"alias": "al2023@v20261201"}]}}
 DOCUMENTS = spec(
-    pool(limits={"nodes": 8}, sources=[{"type": "block"}, {"type": "on-demand", **CAPS}], warm=2),
-    hourly_pool(
+    given.pool(limits={"nodes": 8}, sources=[{"type": "block"}, {"type": "on-demand", **CAPS}], warm=2),
+    given.hourly_pool(
         "g6",
         limits={"gpus": 20},
         disruption={
@@ -69,7 +54,7 @@ def nodes(draw: st.DrawFn) -> list[Node]:
             fields["labels"] = {names.LABEL_NODE_CLASS: made_from} if made_from else {}
             if on_block:
                 fields["ends_at"] = draw(st.sampled_from((None, None, None, ahead("5m"), ahead("20h"))))
-        made.append(node(f"i-{place}", phase, launched=age, joined=age, owner=owner, **fields))
+        made.append(given.node(f"i-{place}", phase, launched=age, joined=age, owner=owner, **fields))
     return made
 
 
@@ -106,14 +91,14 @@ def pods(draw: st.DrawFn, there: list[Node]) -> list[Pod]:
         fields = {"gpus": draw(st.sampled_from((0, 1, 4, 8))), **draw(terms())}
         here = draw(st.none() | st.sampled_from(up)) if up else None
         if draw(st.booleans()):
-            made.append(pod(f"job-{place}", on=here, created_at=ago(draw(DURATIONS)), **fields))
+            made.append(given.pod(f"job-{place}", on=here, created_at=ago(draw(DURATIONS)), **fields))
         else:
-            one = replica(f"chat-{place}", on=here, **fields)
+            one = given.replica(f"chat-{place}", on=here, **fields)
             rules = draw(st.sampled_from(RULES))
             made.append(replace(one, shape=replace(one.shape, labels=(("app", "chat"),), **rules)))
     for place in range(draw(st.integers(0, 2))):
         size = draw(st.integers(2, 3))
-        members = gang(f"gang-{place}", size, **draw(terms()))
+        members = given.gang(f"gang-{place}", size, **draw(terms()))
         made.extend(members[: draw(st.integers(1, size))])
     return made
 
@@ -122,7 +107,7 @@ def pods(draw: st.DrawFn, there: list[Node]) -> list[Pod]:
 def worlds(draw: st.DrawFn) -> World:
     there = draw(nodes())
     blocks = [
-        block(
+        given.block(
             id,
             ends_in=draw(st.sampled_from(("35m", "55m", "70m", "5h", "50h"))),
             free=draw(st.integers(0, 2)),
@@ -133,11 +118,13 @@ def worlds(draw: st.DrawFn) -> World:
         st.lists(
             st.sampled_from(
                 (
-                    launch_intent("ti-a"),
-                    launch_intent("ti-b", written_at=ago("9m")),
-                    launch_intent("ti-c", pool="g6", source=ON_DEMAND, instance_type="g6.12xlarge", count=2),
-                    failed_launch("ti-d", at=ago("10s")),
-                    failed_launch(
+                    given.launch_intent("ti-a"),
+                    given.launch_intent("ti-b", written_at=ago("9m")),
+                    given.launch_intent(
+                        "ti-c", pool="g6", source=ON_DEMAND, instance_type="g6.12xlarge", count=2
+                    ),
+                    given.failed_launch("ti-d", at=ago("10s")),
+                    given.failed_launch(
                         "ti-e", pool="g6", source=ON_DEMAND, instance_type="g6.xlarge", at=ago("20s")
                     ),
                 )
@@ -155,7 +142,7 @@ def services(draw: st.DrawFn) -> list[Workload]:
     """Nothing, or the Deployment of the replicas, in the middle of anything, and perhaps the one it is paired with."""
     if draw(st.booleans()):
         return []
-    one = replica("chat", gpus=draw(st.sampled_from((1, 8))))
+    one = given.replica("chat", gpus=draw(st.sampled_from((1, 8))))
     made = Workload(
         "Deployment/chat",
         "ml",

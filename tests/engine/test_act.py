@@ -6,6 +6,7 @@ import pytest
 
 from tests.decide.builders import ahead, hourly_pool, launch_intent, spec
 from tests.engine.ports import Outside
+from tidemill.model import reasons
 from tidemill.model.errors import Gone, NoCapacity, OutcomeUnknown, Retryable
 from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import (
@@ -26,33 +27,14 @@ from tidemill.model.plan import (
 )
 from tidemill.model.purchase_reasons import SearchKind, SearchReason
 from tidemill.model.purchases import LaunchState
-from tidemill.model.reasons import (
-    AdmitKind,
-    AdmitReason,
-    DrainKind,
-    DrainReason,
-    EndKind,
-    EndReason,
-    EvictReason,
-    LaunchKind,
-    LaunchReason,
-    RecreateKind,
-    RecreateReason,
-    SettleKind,
-    SettleReason,
-    StepKind,
-    StepReason,
-    TerminateKind,
-    TerminateReason,
-)
 from tidemill.sim.scenario.crash import EngineCrashed
 from tidemill.spec import names
 
 INTENT = launch_intent(count=2)
-WAIT = LaunchReason(LaunchKind.PODS_WAIT, "ml/train-1")
-ENDS = DrainReason(DrainKind.SOURCE_ENDS, at=ahead("1h"), name="cr-1")
-PASSED = StepReason(StepKind.NODE_CHECK_PASSED)
-GONE = StepReason(StepKind.INSTANCE_GONE, "i-1")
+WAIT = reasons.LaunchReason(reasons.LaunchKind.PODS_WAIT, "ml/train-1")
+ENDS = reasons.DrainReason(reasons.DrainKind.SOURCE_ENDS, at=ahead("1h"), name="cr-1")
+PASSED = reasons.StepReason(reasons.StepKind.NODE_CHECK_PASSED)
+GONE = reasons.StepReason(reasons.StepKind.INSTANCE_GONE, "i-1")
 
 
 @pytest.fixture
@@ -64,23 +46,38 @@ def outside() -> Outside:
     ("action", "asked"),
     [
         (
-            Admit(("a", "b"), "cr-1", None, AdmitReason(AdmitKind.NODES_FREE, "cr-1", 2), "train"),
+            Admit(
+                ("a", "b"),
+                "cr-1",
+                None,
+                reasons.AdmitReason(reasons.AdmitKind.NODES_FREE, "cr-1", 2),
+                "train",
+            ),
             [("admit", "a", "cr-1", None, "train"), ("admit", "b", "cr-1", None, "train")],
         ),
         (MarkReady("n", PASSED), [("mark_ready", "n")]),
         (StartDrain("n", ENDS), [("start_drain", "n", ENDS)]),
         (
-            AnnounceEnd("a", ahead("1h"), EndReason(EndKind.SOURCE_ENDS, ahead("1h"))),
+            AnnounceEnd("a", ahead("1h"), reasons.EndReason(reasons.EndKind.SOURCE_ENDS, ahead("1h"))),
             [("announce_end", "a", ahead("1h"))],
         ),
         (
-            AnnounceNodeEnd("n", ahead("1h"), EndReason(EndKind.END_MOVED, ahead("1h"))),
+            AnnounceNodeEnd("n", ahead("1h"), reasons.EndReason(reasons.EndKind.END_MOVED, ahead("1h"))),
             [("announce_node_end", "n", ahead("1h"))],
         ),
-        (RequestCheckpoint("a", StepReason(StepKind.NODE_DRAINS)), [("request_checkpoint", "a")]),
-        (Evict("a", EvictReason(ENDS)), [("evict", "a")]),
-        (ForceDelete("a", 40, EndReason(EndKind.LAST_SAFE_MOMENT, ahead("1h"))), [("delete", "a", 40, True)]),
-        (Recreate("a", RecreateReason(RecreateKind.NO_ROOM_LEFT, "cr-1")), [("delete", "a", None, True)]),
+        (
+            RequestCheckpoint("a", reasons.StepReason(reasons.StepKind.NODE_DRAINS)),
+            [("request_checkpoint", "a")],
+        ),
+        (Evict("a", reasons.EvictReason(ENDS)), [("evict", "a")]),
+        (
+            ForceDelete("a", 40, reasons.EndReason(reasons.EndKind.LAST_SAFE_MOMENT, ahead("1h"))),
+            [("delete", "a", 40, True)],
+        ),
+        (
+            Recreate("a", reasons.RecreateReason(reasons.RecreateKind.NO_ROOM_LEFT, "cr-1")),
+            [("delete", "a", None, True)],
+        ),
         (RemoveNode("n", GONE), [("remove_node", "n")]),
     ],
 )
@@ -100,7 +97,7 @@ def test_a_failing_action_does_not_stop_the_others(outside: Outside):
 def test_what_is_gone_already_is_done(outside: Outside):
     outside.cluster.fail("remove_node", Gone("n"))
     outcomes = outside.act(
-        RemoveNode("n", GONE), Terminate("i-404", TerminateReason(TerminateKind.KUBELET_LOST))
+        RemoveNode("n", GONE), Terminate("i-404", reasons.TerminateReason(reasons.TerminateKind.KUBELET_LOST))
     )
     assert [outcome.error for outcome in outcomes] == ["", ""]
     assert "already gone" in outcomes[0].detail
@@ -108,7 +105,7 @@ def test_what_is_gone_already_is_done(outside: Outside):
 
 def test_an_eviction_that_a_budget_forbids_is_an_outcome_and_not_a_force(outside: Outside):
     outside.cluster.evictable = False
-    (outcome,) = outside.act(Evict("a", EvictReason(ENDS)))
+    (outcome,) = outside.act(Evict("a", reasons.EvictReason(ENDS)))
     assert outcome.error == "refused"
     assert outside.cluster.asked == [("evict", "a")]
 
@@ -151,7 +148,7 @@ def test_a_crash_between_the_call_and_the_note_neither_loses_nor_doubles(outside
     with pytest.raises(EngineCrashed):
         outside.act(Launch(INTENT, WAIT))
     assert written(outside).state is LaunchState.WRITTEN
-    outside.act(Launch(written(outside), LaunchReason(LaunchKind.ANSWER_LOST)))
+    outside.act(Launch(written(outside), reasons.LaunchReason(reasons.LaunchKind.ANSWER_LOST)))
     assert len(outside.cloud.running) == 2
     assert written(outside).state is LaunchState.LAUNCHED
 
@@ -162,7 +159,7 @@ def test_a_launch_whose_outcome_is_unknown_stays_written_and_the_same_id_is_safe
     assert outcome.error == "outcome-unknown"
     assert written(outside).state is LaunchState.WRITTEN
     outside.clock.pass_time(seconds=30)
-    outside.act(Launch(written(outside), LaunchReason(LaunchKind.ANSWER_LOST)))
+    outside.act(Launch(written(outside), reasons.LaunchReason(reasons.LaunchKind.ANSWER_LOST)))
     assert (len(outside.cloud.running), written(outside).id) == (2, INTENT.id)
 
 
@@ -182,7 +179,11 @@ def test_a_launch_that_a_group_was_asked_for_is_written_down_as_asked(outside: O
     (outcome,) = outside.act(Launch(INTENT, WAIT))
     assert outcome.detail == "a group was asked for 2"
     assert (written(outside).state, written(outside).in_flight) == (LaunchState.ASKED, 2)
-    outside.act(SettleLaunch(INTENT.id, SettleReason(SettleKind.GROUP_LATE, 0, 2), failure="no-capacity"))
+    outside.act(
+        SettleLaunch(
+            INTENT.id, reasons.SettleReason(reasons.SettleKind.GROUP_LATE, 0, 2), failure="no-capacity"
+        )
+    )
     assert (written(outside).state, written(outside).failure) == (LaunchState.FAILED, "no-capacity")
 
 
@@ -194,5 +195,5 @@ def test_nothing_is_launched_if_the_intent_cannot_be_written(outside: Outside):
 
 
 def test_a_settled_launch_is_no_longer_open(outside: Outside):
-    outside.act(Launch(INTENT, WAIT), SettleLaunch("ti-1", SettleReason(SettleKind.ALL_SEEN)))
+    outside.act(Launch(INTENT, WAIT), SettleLaunch("ti-1", reasons.SettleReason(reasons.SettleKind.ALL_SEEN)))
     assert outside.books.launches() == ()

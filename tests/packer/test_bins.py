@@ -6,18 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.mixes import build
-from tests.packer.problems import (
-    HOST,
-    existing,
-    faults,
-    option,
-    pending,
-    problem,
-    replicas,
-    sound,
-    spread,
-    term,
-)
+from tests.packer import problems as make
+from tests.packer.problems import HOST, faults, problem, sound
 from tidemill.decide.packer.bins import Bin, BinIndex, blocked_bits
 from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_groups import group_pods
@@ -55,14 +45,14 @@ def test_the_tightest_classes_that_have_enough_come_first():
 def test_the_bits_a_bin_keeps_up_to_date_equal_those_worked_out_from_scratch(order):
     stated = problem(
         [
-            pending("one", labels={"app": "x"}, anti_affinity=(term(HOST, app="x"),)),
-            pending("two", labels={"app": "x"}),
-            pending("few", labels={"app": "y"}, spread=(spread(HOST, {"app": "y"}, skew=2),)),
-            pending("any", labels={"app": "y"}),
-            pending("shy", labels={"app": "z"}, anti_affinity=(term(HOST, app="y"),)),
-            pending("free"),
+            make.pending("one", labels={"app": "x"}, anti_affinity=(make.term(HOST, app="x"),)),
+            make.pending("two", labels={"app": "x"}),
+            make.pending("few", labels={"app": "y"}, spread=(make.spread(HOST, {"app": "y"}, skew=2),)),
+            make.pending("any", labels={"app": "y"}),
+            make.pending("shy", labels={"app": "z"}, anti_affinity=(make.term(HOST, app="y"),)),
+            make.pending("free"),
         ],
-        options=(option(cpu=10_000),),
+        options=(make.option(cpu=10_000),),
     )
     grouped = group_pods(stated)
     supply = Supply(stated, grouped)
@@ -79,10 +69,14 @@ def test_the_bits_a_bin_keeps_up_to_date_equal_those_worked_out_from_scratch(ord
 
 def test_nodes_opened_as_copies_count_against_the_limits():
     stated = problem(
-        replicas(9),
+        make.replicas(9),
         options=(
-            option("free", capacity={"cpu": 3000, "pods": 2}, price=0.0, budget="p", consumes={"cpu": 3000}),
-            option("dear", capacity={"cpu": 4000, "pods": 10}, price=3.6, budget="p", consumes={"cpu": 4000}),
+            make.option(
+                "free", capacity={"cpu": 3000, "pods": 2}, price=0.0, budget="p", consumes={"cpu": 3000}
+            ),
+            make.option(
+                "dear", capacity={"cpu": 4000, "pods": 10}, price=3.6, budget="p", consumes={"cpu": 4000}
+            ),
         ),
         budgets={"p": {"cpu": 12_000}},
     )
@@ -95,12 +89,13 @@ def test_pods_with_a_zone_spread_are_all_placed_in_an_uneven_cluster():
 
 def test_all_existing_nodes_are_tried_before_one_is_opened():
     full = [
-        existing(f"n{number}", free={"cpu": 1000 + number, "memory": 0, "pods": 10}) for number in range(60)
+        make.existing(f"n{number}", free={"cpu": 1000 + number, "memory": 0, "pods": 10})
+        for number in range(60)
     ]
-    roomy = existing("roomy", free={"cpu": 5000, "memory": 100, "pods": 10})
+    roomy = make.existing("roomy", free={"cpu": 5000, "memory": 100, "pods": 10})
     stated = problem(
-        [pending(requests={"cpu": 100, "memory": 50})],
+        [make.pending(requests={"cpu": 100, "memory": 50})],
         nodes=(*full, roomy),
-        options=(option(capacity={"cpu": 9000, "memory": 100, "pods": 10}),),
+        options=(make.option(capacity={"cpu": 9000, "memory": 100, "pods": 10}),),
     )
     assert list(sound(stated).existing) == [60]

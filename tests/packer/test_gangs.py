@@ -4,39 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from tests.packer.problems import (
-    HOST,
-    SOURCE,
-    ZONE,
-    existing,
-    gpus,
-    option,
-    pending,
-    problem,
-    replicas,
-    running,
-    sound,
-    spread,
-    term,
-    unplaced_ids,
-    where,
-)
+from tests.packer import problems as make
+from tests.packer.problems import HOST, SOURCE, ZONE, problem, sound, unplaced_ids, where
 
 pytestmark = pytest.mark.requirement("PE-11")
 
 
 def gang(count, name="gang", size=None, each=8, cpu=1, **rest):
     """Members that take a whole node of eight GPUs by default."""
-    return replicas(count, name, gang=name, size=size or count, gpus=each, cpu=cpu, **rest)
+    return make.replicas(count, name, gang=name, size=size or count, gpus=each, cpu=cpu, **rest)
 
 
 def block(zone="a", source="cr-1", price=0.0, name="p5", **rest):
-    return gpus(name, 8, price, zone, labels={SOURCE: source}, stock=source, efa=32, **rest)
+    return make.gpus(name, 8, price, zone, labels={SOURCE: source}, stock=source, efa=32, **rest)
 
 
 def node(name, zone="a", source="cr-1", free=8, **rest):
     held = {"cpu": 96_000, "nvidia.com/gpu": free, "vpc.amazonaws.com/efa": 32, "pods": 50}
-    return existing(name, zone, labels={SOURCE: source}, free=held, **rest)
+    return make.existing(name, zone, labels={SOURCE: source}, free=held, **rest)
 
 
 # --- all members or none ----------------------------------------------------------------------------------
@@ -57,7 +42,7 @@ def test_a_gang_with_missing_members_waits():
 
 
 def test_a_gang_that_does_not_fit_does_not_block_smaller_pods():
-    single = replicas(3, "single", gpus=8, cpu=1)
+    single = make.replicas(3, "single", gpus=8, cpu=1)
     stated = problem([*gang(4), *single], [], [block()], stocks={"cr-1": 3})
     assert unplaced_ids(stated) == {"gang0", "gang1", "gang2", "gang3"}
     smaller = problem([*gang(4), *gang(3, "other")], [], [block()], stocks={"cr-1": 3})
@@ -77,7 +62,7 @@ def test_the_gang_with_the_higher_priority_goes_first_then_the_older_one():
 
 
 def test_a_single_pod_of_a_higher_priority_goes_before_a_gang():
-    pods = [*gang(2), pending("urgent", gpus=8, cpu=1, priority=9)]
+    pods = [*gang(2), make.pending("urgent", gpus=8, cpu=1, priority=9)]
     assert unplaced_ids(problem(pods, [], [block()], stocks={"cr-1": 2})) == {"gang0", "gang1"}
 
 
@@ -113,8 +98,8 @@ def test_a_gang_uses_existing_nodes_and_opens_the_rest():
 
 def test_a_gang_may_use_several_types_of_one_source():
     types = [
-        gpus("p5", 8, 10.0, stock="p5", labels={SOURCE: "odcr"}),
-        gpus("p4", 8, 12.0, stock="p4", labels={SOURCE: "odcr"}),
+        make.gpus("p5", 8, 10.0, stock="p5", labels={SOURCE: "odcr"}),
+        make.gpus("p4", 8, 12.0, stock="p4", labels={SOURCE: "odcr"}),
     ]
     assert sorted(word[:2] for word in where(problem(gang(4), [], types, stocks={"p5": 2, "p4": 2}))) == [
         "p4", "p4", "p5", "p5",
@@ -137,7 +122,7 @@ def test_a_gang_takes_a_lower_rank_before_a_lower_price():
 
 
 def test_a_gang_that_asks_for_efa_gets_nodes_that_have_it():
-    plain = gpus("plain", 8, 1.0, labels={SOURCE: "od"})
+    plain = make.gpus("plain", 8, 1.0, labels={SOURCE: "od"})
     stated = problem(gang(2, efa=32), [], [plain, block(price=9.0)], stocks={"cr-1": 9})
     assert set(where(stated)) == {"p5@a:0", "p5@a:1"}
     assert len(unplaced_ids(problem(gang(2, efa=32), [], [plain]))) == 2
@@ -149,7 +134,7 @@ def test_members_share_nodes_where_they_fit():
 
 
 def test_a_leader_and_its_workers_are_one_gang():
-    leader = pending("leader", gang="gang", size=4, cpu=4000)
+    leader = make.pending("leader", gang="gang", size=4, cpu=4000)
     workers = gang(3, size=4)
     stated = problem([leader, *workers], [], [block()], stocks={"cr-1": 3})
     assert unplaced_ids(stated) == set()
@@ -159,12 +144,12 @@ def test_a_leader_and_its_workers_are_one_gang():
 
 
 def test_leader_and_workers_do_not_count_the_same_stock_twice():
-    leader, workers = pending("leader", gang="gang", size=3, gpus=8, cpu=9), gang(2, size=3)
+    leader, workers = make.pending("leader", gang="gang", size=3, gpus=8, cpu=9), gang(2, size=3)
     assert len(unplaced_ids(problem([leader, *workers], [], [block()], stocks={"cr-1": 2}))) == 3
 
 
 def test_gang_members_with_anti_affinity_get_a_node_each():
-    alone = {"labels": {"job": "x"}, "anti_affinity": (term(HOST, job="x"),)}
+    alone = {"labels": {"job": "x"}, "anti_affinity": (make.term(HOST, job="x"),)}
     stated = problem(gang(3, each=1, **alone), [], [block()], stocks={"cr-1": 3})
     assert len(set(where(stated))) == 3
     assert len(unplaced_ids(problem(gang(3, each=1, **alone), [], [block()], stocks={"cr-1": 2}))) == 3
@@ -193,13 +178,13 @@ def test_a_gang_stays_within_the_limits_or_waits():
 
 
 def test_single_pods_use_what_a_gang_leaves_on_its_nodes():
-    pods = [*gang(2, each=6), *replicas(2, "single", gpus=2, cpu=1)]
+    pods = [*gang(2, each=6), *make.replicas(2, "single", gpus=2, cpu=1)]
     assert len(sound(problem(pods, [], [block()], stocks={"cr-1": 9})).opened) == 2
 
 
 def test_pods_with_anti_affinity_to_a_gang_keep_off_its_nodes_and_zones():
     for key, offered in ((HOST, [block()]), (ZONE, [block(), block("b", "cr-2")])):
-        wary = replicas(2, "wary", cpu=1, anti_affinity=(term(key, job="x"),))
+        wary = make.replicas(2, "wary", cpu=1, anti_affinity=(make.term(key, job="x"),))
         stated = problem(
             [*gang(2, each=1, labels={"job": "x"}), *wary], [], offered, stocks={"cr-1": 9, "cr-2": 9}
         )
@@ -207,14 +192,14 @@ def test_pods_with_anti_affinity_to_a_gang_keep_off_its_nodes_and_zones():
 
 
 def test_a_gang_with_anti_affinity_keeps_off_the_nodes_of_others():
-    existing_nodes = [node("n1", existing_pods=(running(labels={"job": "x"}),)), node("n2")]
+    existing_nodes = [node("n1", existing_pods=(make.running(labels={"job": "x"}),)), node("n2")]
     for key, placed in ((HOST, True), (ZONE, False)):
-        stated = problem(gang(2, each=1, anti_affinity=(term(key, job="x"),)), existing_nodes)
+        stated = problem(gang(2, each=1, anti_affinity=(make.term(key, job="x"),)), existing_nodes)
         assert (unplaced_ids(stated) == set()) is placed
 
 
 def test_gang_members_count_for_the_spread_of_other_pods():
-    dealt = replicas(4, "web", cpu=1, labels={"app": "x"}, spread=(spread(ZONE, {"app": "x"}),))
-    offered = [block(), option("m", "b")]
+    dealt = make.replicas(4, "web", cpu=1, labels={"app": "x"}, spread=(make.spread(ZONE, {"app": "x"}),))
+    offered = [block(), make.option("m", "b")]
     stated = problem([*gang(4, labels={"app": "x"}), *dealt], [], offered, stocks={"cr-1": 9})
     assert [word[:3] for word in where(stated)][4:] == ["m@b"] * 4

@@ -4,84 +4,77 @@ from __future__ import annotations
 
 import pytest
 
-from tests.packer.problems import (
-    HOST,
-    ZONE,
-    existing,
-    option,
-    pending,
-    problem,
-    replicas,
-    running,
-    sound,
-    term,
-    where,
-)
-from tests.packer.problems import zones_of as zones
+from tests.packer import problems as make
+from tests.packer.problems import HOST, ZONE, problem, sound, where, zones_of
 from tidemill.model.labels import Expression
 from tidemill.model.pods import Spread
 
 DISK = (Expression("disk", "In", ("fast",)),)
-NEAR_DB = {"preferred_affinity": ((50, term(ZONE, app="db")),)}
-AWAY_FROM_DB = {"preferred_anti_affinity": ((50, term(HOST, app="db")),)}
+NEAR_DB = {"preferred_affinity": ((50, make.term(ZONE, app="db")),)}
+AWAY_FROM_DB = {"preferred_anti_affinity": ((50, make.term(HOST, app="db")),)}
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_preferred_node_is_taken_where_both_have_room(order):
-    existing_nodes = [existing("slow"), existing("fast", labels={"disk": "fast"})][::order]
-    assert where(problem([pending(preferred_nodes=((10, DISK),))], existing_nodes)) == ["fast"]
+    existing_nodes = [make.existing("slow"), make.existing("fast", labels={"disk": "fast"})][::order]
+    assert where(problem([make.pending(preferred_nodes=((10, DISK),))], existing_nodes)) == ["fast"]
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_preferred_zone_is_opened_at_the_same_price(order):
-    offered = [option("m", zone) for zone in "abc"][::order]
+    offered = [make.option("m", zone) for zone in "abc"][::order]
     liked = ((10, (Expression(ZONE, "In", ("b",)),)),)
-    assert zones(problem([pending(preferred_nodes=liked)], [], offered)) == ["b"]
+    assert zones_of(problem([make.pending(preferred_nodes=liked)], [], offered)) == ["b"]
 
 
 def test_a_preference_never_costs_money():
-    offered = [option("m", "a", price=1.0), option("m", "b", price=1.01)]
+    offered = [make.option("m", "a", price=1.0), make.option("m", "b", price=1.01)]
     liked = ((100, (Expression(ZONE, "In", ("b",)),)),)
-    assert zones(problem([pending(preferred_nodes=liked)], [], offered)) == ["a"]
-    assert where(problem([pending(preferred_nodes=liked)], [existing("n1", "a")], offered)) == ["n1"]
+    assert zones_of(problem([make.pending(preferred_nodes=liked)], [], offered)) == ["a"]
+    assert where(problem([make.pending(preferred_nodes=liked)], [make.existing("n1", "a")], offered)) == [
+        "n1"
+    ]
 
 
 def test_a_preference_opens_no_further_node():
-    pods = replicas(2, labels={"app": "x"}, preferred_anti_affinity=((100, term(HOST, app="x")),))
-    assert len(sound(problem(pods, [], [option("m")])).opened) == 1
+    pods = make.replicas(2, labels={"app": "x"}, preferred_anti_affinity=((100, make.term(HOST, app="x")),))
+    assert len(sound(problem(pods, [], [make.option("m")])).opened) == 1
 
 
 def test_a_preference_uses_no_node_of_a_higher_rank():
-    existing_nodes = [existing("block", rank=(0,)), existing("hourly", rank=(1,), labels={"disk": "fast"})]
-    assert where(problem([pending(preferred_nodes=((100, DISK),))], existing_nodes)) == ["block"]
+    existing_nodes = [
+        make.existing("block", rank=(0,)),
+        make.existing("hourly", rank=(1,), labels={"disk": "fast"}),
+    ]
+    assert where(problem([make.pending(preferred_nodes=((100, DISK),))], existing_nodes)) == ["block"]
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_preferred_affinity_is_met(order):
-    database = running(labels={"app": "db"})
-    existing_nodes = [existing("n1", "a"), existing("n2", "b", existing_pods=(database,))][::order]
-    assert where(problem([pending(**NEAR_DB)], existing_nodes)) == ["n2"]
+    database = make.running(labels={"app": "db"})
+    existing_nodes = [make.existing("n1", "a"), make.existing("n2", "b", existing_pods=(database,))][::order]
+    assert where(problem([make.pending(**NEAR_DB)], existing_nodes)) == ["n2"]
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_preferred_anti_affinity_is_met(order):
-    database = running(labels={"app": "db"})
-    existing_nodes = [existing("n1", "a", existing_pods=(database,)), existing("n2", "a")][::order]
-    assert where(problem([pending(**AWAY_FROM_DB)], existing_nodes)) == ["n2"]
+    database = make.running(labels={"app": "db"})
+    existing_nodes = [make.existing("n1", "a", existing_pods=(database,)), make.existing("n2", "a")][::order]
+    assert where(problem([make.pending(**AWAY_FROM_DB)], existing_nodes)) == ["n2"]
 
 
 def test_a_soft_spread_is_met_where_there_is_room():
     rule = Spread(ZONE, (Expression("app", "In", ("x",)),), hard=False)
-    existing_nodes = [existing("n1", "a"), existing("n2", "b")]
-    pods = replicas(4, labels={"app": "x"}, spread=(rule,))
+    existing_nodes = [make.existing("n1", "a"), make.existing("n2", "b")]
+    pods = make.replicas(4, labels={"app": "x"}, spread=(rule,))
     assert sorted(where(problem(pods, existing_nodes))) == ["n1", "n1", "n2", "n2"]
 
 
 def test_a_preference_does_not_overrule_a_rule():
-    database = running(labels={"app": "db"})
+    database = make.running(labels={"app": "db"})
     existing_nodes = [
-        existing("n1", "a"),
-        existing("n2", "a", existing_pods=(database,), labels={"disk": "fast"}),
+        make.existing("n1", "a"),
+        make.existing("n2", "a", existing_pods=(database,), labels={"disk": "fast"}),
     ]
-    shy = pending(preferred_nodes=((100, DISK),), anti_affinity=(term(HOST, app="db"),))
+    shy = make.pending(preferred_nodes=((100, DISK),), anti_affinity=(make.term(HOST, app="db"),))
     assert where(problem([shy], existing_nodes)) == ["n1"]

@@ -8,21 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.checker.check import check
-from tests.packer.problems import (
-    HOST,
-    ZONE,
-    existing,
-    option,
-    pending,
-    problem,
-    replicas,
-    running,
-    sound,
-    spread,
-    term,
-    where,
-    zones_of,
-)
+from tests.packer import problems as make
+from tests.packer.problems import HOST, ZONE, problem, sound, where, zones_of
 from tidemill.decide.packer import attempt, solve
 from tidemill.decide.packer.placement_order import USUAL
 from tidemill.model.labels import Taint
@@ -31,17 +18,17 @@ TAINTED = (Taint("team", "red"),)
 
 
 # A gang whose members exclude each other: it is placed, its rules do not hold, and it is removed again.
-EXCLUSIVE = {"labels": {"app": "x"}, "anti_affinity": (term(ZONE, app="x"),), "selector": {"gen": "5"}}
+EXCLUSIVE = {"labels": {"app": "x"}, "anti_affinity": (make.term(ZONE, app="x"),), "selector": {"gen": "5"}}
 SHARED = [{"stock": "few"}, {"budget": "pool", "consumes": {"nodes": 1}}]
 
 
 @pytest.mark.parametrize("shared", SHARED, ids=["stock", "limits"])
 def test_a_node_that_is_closed_gives_back_stock_and_limits(shared):
     stated = problem(
-        [*replicas(2, "member", gang="g", **EXCLUSIVE), pending("single", selector={"gen": "3"})],
+        [*make.replicas(2, "member", gang="g", **EXCLUSIVE), make.pending("single", selector={"gen": "3"})],
         options=[
-            option("new", labels={"gen": "5"}, **shared),
-            option("old", labels={"gen": "3"}, **shared),
+            make.option("new", labels={"gen": "5"}, **shared),
+            make.option("old", labels={"gen": "3"}, **shared),
         ],
         stocks={"few": 1},
         budgets={"pool": {"nodes": 1}},
@@ -52,12 +39,14 @@ def test_a_node_that_is_closed_gives_back_stock_and_limits(shared):
 
 
 def tainted_in_a(honor_taints: bool, count: int, **rest):
-    rule = replace(spread(ZONE, {"app": "x"}, 1), honor_taints=honor_taints)
-    there = existing("red", "a", free={}, taints=TAINTED, existing_pods=(running(2, labels={"app": "x"}),))
+    rule = replace(make.spread(ZONE, {"app": "x"}, 1), honor_taints=honor_taints)
+    there = make.existing(
+        "red", "a", free={}, taints=TAINTED, existing_pods=(make.running(2, labels={"app": "x"}),)
+    )
     return problem(
-        replicas(count, labels={"app": "x"}, spread=(rule,)),
+        make.replicas(count, labels={"app": "x"}, spread=(rule,)),
         [there],
-        [option("m", "a"), option("m", "b", stock="b")],
+        [make.option("m", "a"), make.option("m", "b", stock="b")],
         **rest,
     )
 
@@ -78,12 +67,12 @@ def test_a_spread_is_even_over_the_nodes_it_counts(honor_taints, zones):
 def test_a_pod_with_another_choice_is_ejected_for_one_without():
     """In a single attempt, as for a large batch: the small pod goes second and fits one node only."""
     stated = problem(
-        [*replicas(2, "anywhere", cpu=2000), pending("here", cpu=1000, selector={ZONE: "a"})],
+        [*make.replicas(2, "anywhere", cpu=2000), make.pending("here", cpu=1000, selector={ZONE: "a"})],
         [
-            existing("n0", "a", free={"cpu": 2000, "pods": 9}),
-            existing("n1", "b", free={"cpu": 3000, "pods": 9}),
+            make.existing("n0", "a", free={"cpu": 2000, "pods": 9}),
+            make.existing("n1", "b", free={"cpu": 3000, "pods": 9}),
         ],
-        [option("m", "b", cpu=2000)],
+        [make.option("m", "b", cpu=2000)],
     )
     solution = attempt(stated, USUAL)
     assert check(stated, solution) == []
@@ -93,11 +82,13 @@ def test_a_pod_with_another_choice_is_ejected_for_one_without():
 
 def test_an_unplaced_pod_goes_first_in_another_attempt():
     """Pods z may use either zone and keep x out of the zone they are in: the only one that x may use."""
-    selective = pending("x", labels={"app": "x"}, anti_affinity=(term(ZONE, app="z"),), selector={ZONE: "a"})
+    selective = make.pending(
+        "x", labels={"app": "x"}, anti_affinity=(make.term(ZONE, app="z"),), selector={ZONE: "a"}
+    )
     stated = problem(
-        [selective, *replicas(3, "z", labels={"app": "z"})],
-        [existing("n0", "a", free={"cpu": 5000, "pods": 9})],
-        [option("m", "b")],
+        [selective, *make.replicas(3, "z", labels={"app": "z"})],
+        [make.existing("n0", "a", free={"cpu": 5000, "pods": 9})],
+        [make.option("m", "b")],
     )
     assert where(stated) == ["n0", "m@b:0", "m@b:0", "m@b:0"]
 
@@ -108,11 +99,15 @@ def test_an_unplaced_pod_goes_first_in_another_attempt():
 def half_can_be_placed(pods: int):
     """Pods of many sizes, some with spread, some with anti-affinity; nodes for half of them, few in one zone."""
     waiting = [
-        *(pending(f"p{n}", cpu=100 + 7 * (n % 97), labels={"app": "p"}) for n in range(pods // 2)),
-        *replicas(pods // 4, "s", cpu=1200, labels={"app": "s"}, spread=(spread(ZONE, {"app": "s"}, 1),)),
-        *replicas(pods // 4, "a", cpu=400, labels={"app": "a"}, anti_affinity=(term(HOST, app="a"),)),
+        *(make.pending(f"p{n}", cpu=100 + 7 * (n % 97), labels={"app": "p"}) for n in range(pods // 2)),
+        *make.replicas(
+            pods // 4, "s", cpu=1200, labels={"app": "s"}, spread=(make.spread(ZONE, {"app": "s"}, 1),)
+        ),
+        *make.replicas(
+            pods // 4, "a", cpu=400, labels={"app": "a"}, anti_affinity=(make.term(HOST, app="a"),)
+        ),
     ]
-    kinds = [option("m", zone, stock=zone) for zone in "abc"]
+    kinds = [make.option("m", zone, stock=zone) for zone in "abc"]
     return problem(waiting, options=kinds, stocks={"a": pods // 40, "b": pods // 40, "c": 1})
 
 

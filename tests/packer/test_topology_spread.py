@@ -6,39 +6,24 @@ from collections import Counter
 
 import pytest
 
-from tests.packer.problems import (
-    HOST,
-    ZONE,
-    existing,
-    faults,
-    having,
-    option,
-    pending,
-    problem,
-    replicas,
-    running,
-    sound,
-    spread,
-    unplaced_ids,
-    where,
-    zones_of,
-)
+from tests.packer import problems as make
+from tests.packer.problems import HOST, ZONE, faults, having, problem, sound, unplaced_ids, where, zones_of
 from tidemill.model.labels import Taint, Toleration
 from tidemill.model.pods import Spread
 
 RACK = "example.com/rack"
-ZONES = [option("m", zone, price=price) for zone, price in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
+ZONES = [make.option("m", zone, price=price) for zone, price in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
 
 
 def spread_pods(count, key=ZONE, labels=None, over=None, **rest):
     """Pods labelled app=x with a spread over app=x."""
-    rules = (spread(key, {"app": "x"}, **rest),)
-    return replicas(count, labels={"app": "x", **(labels or {})}, spread=rules, **(over or {}))
+    rules = (make.spread(key, {"app": "x"}, **rest),)
+    return make.replicas(count, labels={"app": "x", **(labels or {})}, spread=rules, **(over or {}))
 
 
 def there(zone, count, labels=None, **rest):
-    workload = (running(count, labels=labels or {"app": "x"}),) if count else ()
-    return existing(f"{zone}1", zone, existing_pods=workload, **rest)
+    workload = (make.running(count, labels=labels or {"app": "x"}),) if count else ()
+    return make.existing(f"{zone}1", zone, existing_pods=workload, **rest)
 
 
 def pods_per_zone(stated):
@@ -71,12 +56,12 @@ def test_a_larger_skew_is_used_where_a_zone_is_full():
 
 
 def test_an_empty_zone_that_could_be_opened_limits_the_others():
-    scarce = [ZONES[0], option("m", "b", stock="none")]
+    scarce = [ZONES[0], make.option("m", "b", stock="none")]
     assert pods_per_zone(problem(spread_pods(4), [], scarce, stocks={"none": 0})) == {"a": 1, "-": 3}
 
 
 def test_pods_without_the_rule_count_by_their_labels():
-    loud = replicas(4, "loud", cpu=9000, labels={"app": "x"}, selector={ZONE: "a"})
+    loud = make.replicas(4, "loud", cpu=9000, labels={"app": "x"}, selector={ZONE: "a"})
     stated = problem([*loud, *spread_pods(4)], [], ZONES)
     assert unplaced_ids(stated) == set()
 
@@ -96,7 +81,7 @@ def test_a_zone_left_out_by_the_selector_counts_where_the_rule_says_so():
 
 
 def test_a_tainted_zone_counts_unless_the_rule_honours_taints():
-    tainted = [ZONES[0], option("m", "b", taints=(Taint("gpu"),))]
+    tainted = [ZONES[0], make.option("m", "b", taints=(Taint("gpu"),))]
     assert pods_per_zone(problem(spread_pods(3), [], tainted)) == {"a": 1, "-": 2}
     assert pods_per_zone(problem(spread_pods(3, honor_taints=True), [], tainted)) == {"a": 3}
     tolerant = {"tolerations": (Toleration("gpu", "Exists"),)}
@@ -109,11 +94,11 @@ def test_with_fewer_domains_than_min_domains_each_holds_only_the_skew():
 
 
 def test_match_label_keys_count_only_the_same_revision():
-    rule = Spread(ZONE, spread(ZONE, {"app": "x"}).selector, 1, match_label_keys=("rev",))
-    new = replicas(2, labels={"app": "x", "rev": "2"}, spread=(rule,))
+    rule = Spread(ZONE, make.spread(ZONE, {"app": "x"}).selector, 1, match_label_keys=("rev",))
+    new = make.replicas(2, labels={"app": "x", "rev": "2"}, spread=(rule,))
     old = [there("a", 0), there("b", 5, {"app": "x", "rev": "1"})]
     assert pods_per_zone(problem(new, old)) == {"a": 1, "b": 1}
-    plain = replicas(2, labels={"app": "x", "rev": "2"}, spread=(spread(ZONE, {"app": "x"}),))
+    plain = make.replicas(2, labels={"app": "x", "rev": "2"}, spread=(make.spread(ZONE, {"app": "x"}),))
     assert pods_per_zone(problem(plain, old)) == {"a": 2}
 
 
@@ -122,13 +107,16 @@ def test_a_soft_spread_keeps_no_pod_unplaced():
 
 
 def test_hosts_hold_no_more_than_the_skew_where_another_could_be_opened():
-    solution = sound(problem(spread_pods(6, HOST, skew=2), [], [option("m")]))
+    solution = sound(problem(spread_pods(6, HOST, skew=2), [], [make.option("m")]))
     assert sorted(len(node.pods) for node in solution.opened) == [2, 2, 2]
 
 
 def test_full_hosts_do_not_keep_pods_from_new_ones():
-    existing_nodes = [existing("n1", existing_pods=(running(3, labels={"app": "x"}),)), existing("n2")]
-    assert sorted(where(problem(spread_pods(3, HOST), existing_nodes, [option("m")]))) == [
+    existing_nodes = [
+        make.existing("n1", existing_pods=(make.running(3, labels={"app": "x"}),)),
+        make.existing("n2"),
+    ]
+    assert sorted(where(problem(spread_pods(3, HOST), existing_nodes, [make.option("m")]))) == [
         "m@a:0",
         "m@a:1",
         "n2",
@@ -136,32 +124,32 @@ def test_full_hosts_do_not_keep_pods_from_new_ones():
 
 
 def test_hosts_are_filled_evenly_where_no_more_can_be_opened():
-    existing_nodes = [existing(f"n{n}", labels={HOST: f"n{n}"}) for n in range(3)]
+    existing_nodes = [make.existing(f"n{n}", labels={HOST: f"n{n}"}) for n in range(3)]
     assert sorted(Counter(where(problem(spread_pods(7, HOST), existing_nodes))).values()) == [2, 2, 3]
 
 
 def test_spread_over_any_label():
-    racks = [existing(f"n{n}", labels={RACK: f"r{n % 2}"}) for n in range(4)]
+    racks = [make.existing(f"n{n}", labels={RACK: f"r{n % 2}"}) for n in range(4)]
     got = Counter(int(word[1]) % 2 for word in where(problem(spread_pods(6, RACK), racks)))
     assert got == {0: 3, 1: 3}
 
 
 def test_a_node_without_the_topology_label_takes_no_spread_pods():
-    assert where(problem(spread_pods(1, RACK), [existing("n1"), existing("n2", labels={RACK: "r"})])) == [
-        "n2"
-    ]
-    assert where(problem(spread_pods(1, RACK), [existing("n1")])) == ["-"]
+    assert where(
+        problem(spread_pods(1, RACK), [make.existing("n1"), make.existing("n2", labels={RACK: "r"})])
+    ) == ["n2"]
+    assert where(problem(spread_pods(1, RACK), [make.existing("n1")])) == ["-"]
 
 
 def test_zones_and_hosts_at_once():
-    both = (spread(ZONE, {"app": "x"}), spread(HOST, {"app": "x"}))
-    stated = problem(replicas(6, labels={"app": "x"}, spread=both), [], ZONES)
+    both = (make.spread(ZONE, {"app": "x"}), make.spread(HOST, {"app": "x"}))
+    stated = problem(make.replicas(6, labels={"app": "x"}, spread=both), [], ZONES)
     assert pods_per_zone(stated) == {"a": 2, "b": 2, "c": 2}
     assert len(set(where(stated))) == 6
 
 
 def test_a_pod_whose_spread_counts_other_pods_goes_where_they_are_few():
-    apart = pending(labels={"app": "y"}, spread=(spread(ZONE, {"app": "x"}),))
+    apart = make.pending(labels={"app": "y"}, spread=(make.spread(ZONE, {"app": "x"}),))
     assert where(problem([apart], [there("a", 3), there("b", 1)])) == ["b1"]
     assert where(problem([apart], [there("a", 3), there("b", 1, free={"cpu": 0, "pods": 0})])) == ["-"]
 
@@ -169,7 +157,11 @@ def test_a_pod_whose_spread_counts_other_pods_goes_where_they_are_few():
 @pytest.mark.parametrize("start", [0, 1, 2])
 def test_others_do_not_fill_the_zone_of_a_pod_with_too_few_domains(start):
     """With fewer zones than min_domains the lowest count is zero: one pod more than the skew is too many."""
-    minding = replicas(2, "minding", labels={"app": "y"}, spread=(spread(ZONE, {"app": "x"}, min_domains=3),))
-    others = replicas(6, "other", labels={"app": "x"}, cpu=3000)
-    assert faults(problem([*others, *minding], [there("a", start), existing("n2", "b")])) == []
-    assert faults(problem([*minding, *others], [there("a", start), existing("n2", "b")], ZONES[:2])) == []
+    minding = make.replicas(
+        2, "minding", labels={"app": "y"}, spread=(make.spread(ZONE, {"app": "x"}, min_domains=3),)
+    )
+    others = make.replicas(6, "other", labels={"app": "x"}, cpu=3000)
+    assert faults(problem([*others, *minding], [there("a", start), make.existing("n2", "b")])) == []
+    assert (
+        faults(problem([*minding, *others], [there("a", start), make.existing("n2", "b")], ZONES[:2])) == []
+    )

@@ -10,6 +10,7 @@ from typing import Any
 from tests.sim.scenario_builder import deciding_wrongly, with_pool
 from tidemill.decide import decide
 from tidemill.engine.loop import Decide
+from tidemill.model import reasons
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import NoCapacity
 from tidemill.model.labels import Pairs
@@ -30,22 +31,6 @@ from tidemill.model.plan import (
 )
 from tidemill.model.pods import Pod
 from tidemill.model.purchases import LaunchIntent
-from tidemill.model.reasons import (
-    DrainKind,
-    DrainReason,
-    EndKind,
-    EndReason,
-    HandoverKind,
-    HandoverReason,
-    LaunchKind,
-    LaunchReason,
-    RecreateKind,
-    RecreateReason,
-    StepKind,
-    StepReason,
-    TerminateKind,
-    TerminateReason,
-)
 from tidemill.model.world import World
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.spec import Spec, names
@@ -69,7 +54,7 @@ class LeakyCloud(SimCloud):
             return (leaked.id,)
 
 
-_RECREATE = RecreateReason(RecreateKind.NO_ROOM_LEFT, "cr-1")
+_RECREATE = reasons.RecreateReason(reasons.RecreateKind.NO_ROOM_LEFT, "cr-1")
 
 
 def launches_on_a_full_block(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
@@ -90,7 +75,7 @@ def launches_on_a_full_block(spec: Spec, world: World, plan: Plan) -> Iterable[A
                 "native",
                 world.now,
             )
-            yield Launch(intent, LaunchReason(LaunchKind.BLOCK_ACTIVE, reservation.id, 1))
+            yield Launch(intent, reasons.LaunchReason(reasons.LaunchKind.BLOCK_ACTIVE, reservation.id, 1))
 
 
 def without_limits(spec: Spec) -> Spec:
@@ -138,19 +123,22 @@ def ten_minutes_late(spec: Spec, world: World) -> Plan:
 def kills_at_once(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
     yield from (
-        ForceDelete(pod.uid, 0, EndReason(EndKind.LAST_SAFE_MOMENT, world.now)) for pod in _working(world)
+        ForceDelete(pod.uid, 0, reasons.EndReason(reasons.EndKind.LAST_SAFE_MOMENT, world.now))
+        for pod in _working(world)
     )
 
 
 def ends_nodes_under_pods(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
-    lost = TerminateReason(TerminateKind.KUBELET_LOST)
+    lost = reasons.TerminateReason(reasons.TerminateKind.KUBELET_LOST)
     yield from (Terminate(pod.node.partition(".")[0], lost) for pod in _working(world))
 
 
 def removes_nodes_under_pods(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
-    yield from (RemoveNode(pod.node, StepReason(StepKind.INSTANCE_GONE)) for pod in _working(world))
+    yield from (
+        RemoveNode(pod.node, reasons.StepReason(reasons.StepKind.INSTANCE_GONE)) for pod in _working(world)
+    )
 
 
 def _working(world: World) -> list[Pod]:
@@ -191,7 +179,9 @@ def breaks_before_it_makes(spec: Spec, world: World, plan: Plan) -> Iterable[Act
     for workload in world.workloads:
         pair = sets.get(workload.pair)
         if pair is not None and workload.ready and pair.replicas >= workload.replicas > pair.ready:
-            yield ScaleWorkload(workload.name, 0, 0, (), HandoverReason(HandoverKind.PAIR_READY, pair.name))
+            yield ScaleWorkload(
+                workload.name, 0, 0, (), reasons.HandoverReason(reasons.HandoverKind.PAIR_READY, pair.name)
+            )
 
 
 def lets_go_when_more_are_asked_for(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
@@ -206,7 +196,7 @@ def lets_go_when_more_are_asked_for(spec: Spec, world: World, plan: Plan) -> Ite
 
 def opens_nodes_for_ever(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
-    passed = StepReason(StepKind.NODE_CHECK_PASSED)
+    passed = reasons.StepReason(reasons.StepKind.NODE_CHECK_PASSED)
     yield from (MarkReady(node.kube.name, passed) for node in world.nodes if node.kube)
 
 
@@ -221,14 +211,14 @@ def gives_back_what_it_warms(spec: Spec, world: World, plan: Plan) -> Iterable[A
     for node in world.nodes:
         kube = node.kube
         if kube is not None and kube.check == "passed" and kube.name not in used and not kube.draining_since:
-            yield StartDrain(kube.name, DrainReason(DrainKind.EMPTY, idle=timedelta(0)))
+            yield StartDrain(kube.name, reasons.DrainReason(reasons.DrainKind.EMPTY, idle=timedelta(0)))
 
 
 def ends_strangers(spec: Spec, world: World, plan: Plan) -> Iterable[Action]:
     yield from plan.actions
     for node in world.nodes:
         if node.instance is not None and not node.instance.owner:
-            yield Terminate(node.instance.id, TerminateReason(TerminateKind.KUBELET_LOST))
+            yield Terminate(node.instance.id, reasons.TerminateReason(reasons.TerminateKind.KUBELET_LOST))
 
 
 def takes_what_it_sees(spec: Spec, world: World) -> Plan:

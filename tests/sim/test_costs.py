@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scenario_builder import (
-    PreparedScenario,
-    block,
-    fault,
-    job,
-    pool,
-    scenario_with,
-    service,
-    without,
-)
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import PreparedScenario, scenario_with, without
 from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.model.plan import Evict, ForceDelete, StartDrain, Terminate
 from tidemill.sim.scenario.costs import rehearsal_costs
@@ -26,15 +18,15 @@ from tidemill.spec import names
 from tidemill.spec.read import load as read
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-HOURLY = pool(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "20m"})
-PLAIN = pool(
+HOURLY = given.pool(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "20m"})
+PLAIN = given.pool(
     "plain", sources=[{"type": "on-demand"}], requirements={"instanceTypes": ["m7i.4xlarge"]}, taints=[],
     labels={},
 )  # fmt: skip
 ODCR = {"name": "r", "type": "odcr", "instanceType": "p5.48xlarge", "count": 2, "zone": "us-east-1a"}
 TEAMS = [
-    job("a", lasts="50m", at=("0s", "1h"), team="vision"),
-    job("b", lasts="90m", at=("20m",), gpus=2, cpu="9", team="speech"),
+    given.job("a", lasts="50m", at=("0s", "1h"), team="vision"),
+    given.job("b", lasts="90m", at=("20m",), gpus=2, cpu="9", team="speech"),
 ]
 
 
@@ -73,14 +65,22 @@ def reconcile(rehearsal: Rehearsal) -> None:
 @pytest.mark.parametrize(
     "rehearsal",
     [
-        scenario_with(reservations=[block()], jobs=TEAMS, services=[service(replicas=1)]),
-        scenario_with(reservations=[block()], jobs=TEAMS, duration="2h"),
-        scenario_with(reservations=[block(), block("b", duration="28h")], services=[service()], duration="8h"),
-        scenario_with(reservations=[block(delivered=1)], jobs=TEAMS),
+        scenario_with(reservations=[given.block()], jobs=TEAMS, services=[given.service(replicas=1)]),
+        scenario_with(reservations=[given.block()], jobs=TEAMS, duration="2h"),
+        scenario_with(
+            reservations=[given.block(), given.block("b", duration="28h")], services=[given.service()], duration="8h"
+        ),
+        scenario_with(reservations=[given.block(delivered=1)], jobs=TEAMS),
         scenario_with(HOURLY, jobs=TEAMS),
-        scenario_with(pool(sources=[{"type": "odcr"}]), reservations=[ODCR], jobs=TEAMS),
-        scenario_with(pool(sources=[{"type": "spot"}]), jobs=TEAMS, faults=[fault("40m", "spot-interruption")]),
-        scenario_with(reservations=[block()], jobs=TEAMS, faults=[fault("30m", "node-dies"), fault("1h", "gpu-fails")]),
+        scenario_with(given.pool(sources=[{"type": "odcr"}]), reservations=[ODCR], jobs=TEAMS),
+        scenario_with(
+            given.pool(sources=[{"type": "spot"}]), jobs=TEAMS, faults=[given.fault("40m", "spot-interruption")]
+        ),
+        scenario_with(
+            reservations=[given.block()],
+            jobs=TEAMS,
+            faults=[given.fault("30m", "node-dies"), given.fault("1h", "gpu-fails")],
+        ),
         example("first-block.yaml"),
         example("two-blocks.yaml"),
     ],
@@ -110,7 +110,7 @@ def without_gpus(rehearsal: PreparedScenario) -> PreparedScenario:
 
 @pytest.mark.requirement("PE-16")
 def test_an_instance_without_gpus_is_shared_by_its_vcpus():
-    build = job("build", lasts="1h", gpus=0, cpu="4", memory="8Gi", nodeSelector={}, team="tools")
+    build = given.job("build", lasts="1h", gpus=0, cpu="4", memory="8Gi", nodeSelector={}, team="tools")
     rehearsal = without_gpus(scenario_with(PLAIN, jobs=[build], duration="2h")).run()
     reconcile(rehearsal)
     (row,) = rehearsal_costs(rehearsal, rehearsal.timeline.now()).jobs
@@ -121,8 +121,8 @@ def test_an_instance_without_gpus_is_shared_by_its_vcpus():
 
 @pytest.mark.requirement("PE-16")
 def test_a_pod_without_gpus_costs_nothing_on_a_gpu_node():
-    notebook = job("notebook", lasts="1h", gpus=0, cpu="4", memory="8Gi")
-    rehearsal = scenario_with(reservations=[block()], jobs=[notebook], duration="2h").run()
+    notebook = given.job("notebook", lasts="1h", gpus=0, cpu="4", memory="8Gi")
+    rehearsal = scenario_with(reservations=[given.block()], jobs=[notebook], duration="2h").run()
     assert rehearsal.cluster.jobs["notebook-1"].state == "finished"
     told = rehearsal_costs(rehearsal, rehearsal.timeline.now())
     assert (told.jobs, told.teams, told.used_usd) == ((), (), 0)
@@ -132,15 +132,17 @@ def test_a_pod_without_gpus_costs_nothing_on_a_gpu_node():
 def test_an_instance_that_outlives_its_reservation_is_paid_by_the_hour_from_then_on():
     held = {**ODCR, "count": 1, "duration": "2h"}
     stays = without(StartDrain, Evict, ForceDelete, Terminate)
-    on_odcr = pool(sources=[{"type": "odcr"}])
-    rehearsal = scenario_with(on_odcr, reservations=[held], services=[service(replicas=1)]).run(decide=stays)
+    on_odcr = given.pool(sources=[{"type": "odcr"}])
+    rehearsal = scenario_with(on_odcr, reservations=[held], services=[given.service(replicas=1)]).run(
+        decide=stays
+    )
     reconcile(rehearsal)
     assert rehearsal.cloud.hourly_usd()[SourceKind.ON_DEMAND] > 0
 
 
 @pytest.mark.requirement("PE-16")
 def test_the_outcome_has_costs_by_pool_team_and_job():
-    rehearsal = scenario_with(reservations=[block()], jobs=TEAMS).run()
+    rehearsal = scenario_with(reservations=[given.block()], jobs=TEAMS).run()
     body = tally(rehearsal, scenario="test", wall_s=0.0).as_json()
     told = body["costs"]
     assert [one["pool"] for one in told["pools"]] == ["train"]
@@ -151,14 +153,16 @@ def test_the_outcome_has_costs_by_pool_team_and_job():
 
 
 def test_a_block_without_a_pool_is_charged_to_the_only_pool_that_could_use_it():
-    rehearsal = scenario_with(reservations=[block()], duration="1h").run()
+    rehearsal = scenario_with(reservations=[given.block()], duration="1h").run()
     assert [one.pool for one in rehearsal_costs(rehearsal, rehearsal.timeline.now()).pools] == ["train"]
-    shared = scenario_with(pool(), pool("other"), reservations=[block()], duration="1h").run()
+    shared = scenario_with(
+        given.pool(), given.pool("other"), reservations=[given.block()], duration="1h"
+    ).run()
     assert [one.pool for one in rehearsal_costs(shared, shared.timeline.now()).pools] == [""]
 
 
 def test_reservations_of_others_are_not_in_our_costs():
-    theirs = block("theirs", owned=False)
-    rehearsal = scenario_with(reservations=[block(), theirs], jobs=TEAMS).run()
+    theirs = given.block("theirs", owned=False)
+    rehearsal = scenario_with(reservations=[given.block(), theirs], jobs=TEAMS).run()
     reconcile(rehearsal)
     assert rehearsal.recorder.hours_until(rehearsal.end)["paid"] == pytest.approx(2 * 8 * 4, rel=0.03)

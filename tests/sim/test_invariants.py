@@ -7,21 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.sim import scenario_builder as given
 from tests.sim.mutants import ignores_budgets, without_limits
-from tests.sim.scenario_builder import (
-    after,
-    block,
-    deciding_by,
-    deciding_wrongly,
-    fault,
-    job,
-    plan,
-    platform,
-    pool,
-    scenario_with,
-    service,
-    without,
-)
+from tests.sim.scenario_builder import after, deciding_by, deciding_wrongly, scenario_with, without
 from tidemill.model.errors import InvariantViolated
 from tidemill.model.plan import Evict, ForceDelete, Launch, Plan, StartDrain, Terminate
 from tidemill.model.world import World
@@ -44,7 +32,7 @@ def violation(rehearsal: Any, **how: Any) -> InvariantViolated:
 
 
 def test_a_violation_carries_the_instant_the_seed_and_the_objects() -> None:
-    doomed = scenario_with(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")])
+    doomed = scenario_with(reservations=[given.block()], jobs=[given.job(lasts="9h", checkpointEvery="20m")])
     found = violation(doomed, seed=42, decide=NEVER_DRAINS)
     assert (found.number, found.seed, found.at) == (4, 42, "2026-11-17T11:00:00Z")
     assert any("fit-1" in one for one in found.objects)
@@ -61,18 +49,18 @@ def test_a_pod_that_still_runs_at_the_deadline_of_its_provisioner_is_a_violation
 ) -> None:
     """AWS takes the node at that instant too, so a check afterwards would find nobody there."""
     doomed = scenario_with(
-        pool(provisioner=provisioner),
-        reservations=[block()],
-        jobs=[job(lasts="9h", checkpointEvery="20m")],
+        given.pool(provisioner=provisioner),
+        reservations=[given.block()],
+        jobs=[given.job(lasts="9h", checkpointEvery="20m")],
     )
     assert violation(doomed, decide=NEVER_DRAINS).at == f"2026-11-17T{at}:00Z"
 
 
 def test_a_node_that_is_retired_under_its_pods_is_a_missed_deadline() -> None:
     doomed = scenario_with(
-        reservations=[block(duration="28h")],
-        jobs=[job(lasts="9h", checkpointEvery="20m")],
-        faults=[fault("30m", "retirement", duration="2h")],
+        reservations=[given.block(duration="28h")],
+        jobs=[given.job(lasts="9h", checkpointEvery="20m")],
+        faults=[given.fault("30m", "retirement", duration="2h")],
         duration="5h",
     )
     found = violation(doomed, decide=NEVER_DRAINS)
@@ -81,38 +69,43 @@ def test_a_node_that_is_retired_under_its_pods_is_a_missed_deadline() -> None:
 
 def test_a_pod_lost_to_a_failed_host_is_no_violation() -> None:
     rehearsal = scenario_with(
-        reservations=[block()], services=[service(zeroDowntime=True, minAvailable=2)], duration="2h",
-        faults=[fault("1h", "node-dies")],
+        reservations=[given.block()], services=[given.service(zeroDowntime=True, minAvailable=2)], duration="2h",
+        faults=[given.fault("1h", "node-dies")],
     ).run()  # fmt: skip
     assert rehearsal.cluster.kills
     assert rehearsal.cluster.services["chat"].lowest_ready() == 1
 
 
 def handed_over(**scenario: Any) -> Any:
-    blocks = [block("a", count=3), block("b", count=3, zone="us-east-1b", **{"from": "1h"}, duration="28h")]
-    return scenario_with(reservations=blocks, services=[service(zeroDowntime=True)], **scenario)
+    blocks = [
+        given.block("a", count=3),
+        given.block("b", count=3, zone="us-east-1b", **{"from": "1h"}, duration="28h"),
+    ]
+    return scenario_with(reservations=blocks, services=[given.service(zeroDowntime=True)], **scenario)
 
 
 def test_a_service_is_not_excused_by_a_failure_it_had_long_recovered_from() -> None:
-    hit = fault("30m", "node-dies")
+    hit = given.fault("30m", "node-dies")
     assert violation(handed_over(faults=[hit]), decide=deciding_wrongly(ignores_budgets)).number == 9
 
 
 def test_a_promise_that_could_not_be_kept_is_reported_and_no_violation() -> None:
     """The block ends, and there is nowhere to go."""
-    doomed = scenario_with(reservations=[block(count=3)], services=[service(zeroDowntime=True)]).run()
+    doomed = scenario_with(
+        reservations=[given.block(count=3)], services=[given.service(zeroDowntime=True)]
+    ).run()
     (truth,) = doomed.cluster.services.values()
     assert truth.short_since is not None
 
 
 def test_an_instance_that_never_joined_while_aws_was_throttled_is_given_more_time() -> None:
-    stuck = [fault("0s", "never-joins"), fault("10m", "throttle", duration="30m")]
-    rehearsal = scenario_with(reservations=[block()], faults=stuck, duration="2h").run()
+    stuck = [given.fault("0s", "never-joins"), given.fault("10m", "throttle", duration="30m")]
+    rehearsal = scenario_with(reservations=[given.block()], faults=stuck, duration="2h").run()
     assert rehearsal.cluster.gpus_ready() == 16
 
 
 def test_a_pool_without_limits_may_launch_nothing() -> None:
-    limitless = scenario_with(pool(limits=None), reservations=[block()], duration="1h")
+    limitless = scenario_with(given.pool(limits=None), reservations=[given.block()], duration="1h")
     assert not limitless.run().cloud.instance_histories
     assert violation(limitless, decide=deciding_by(without_limits)).number == 2
 
@@ -141,8 +134,8 @@ def test_every_approval_policy_buys_exactly_when_it_should(
         for hour, who in enumerate(words, start=1)
     ]
     rehearsal = scenario_with(
-        on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval=approval),
-        plans=[plan()],
+        on=given.platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval=approval),
+        plans=[given.plan()],
         decisions=decisions,
         duration="4h",
     ).run()
@@ -150,7 +143,7 @@ def test_every_approval_policy_buys_exactly_when_it_should(
 
 
 def test_an_engine_that_does_nothing_breaks_no_safety_invariant() -> None:
-    rehearsal = scenario_with(reservations=[block()], jobs=[job()]).run(decide=idle)
+    rehearsal = scenario_with(reservations=[given.block()], jobs=[given.job()]).run(decide=idle)
     assert not [one for one in rehearsal.done if isinstance(one.action, Launch | Terminate)]
 
 

@@ -10,20 +10,8 @@ from typing import Any
 import pytest
 
 from tests.sim import mutants
-from tests.sim.scenario_builder import (
-    PreparedScenario,
-    block,
-    deciding_by,
-    deciding_wrongly,
-    fault,
-    job,
-    plan,
-    platform,
-    pool,
-    scenario_with,
-    service,
-    without,
-)
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import PreparedScenario, deciding_by, deciding_wrongly, scenario_with, without
 from tidemill.model.errors import InvariantViolated
 from tidemill.model.nodes import InstanceState
 from tidemill.model.plan import Evict, ForceDelete, StartDrain, Terminate
@@ -33,59 +21,68 @@ from tidemill.spec import Spec
 # --- the scenarios they run in ------------------------------------------------------------------------
 
 ONE_BLOCK = scenario_with(
-    reservations=[block()], jobs=[job(lasts="40m", at=("0s", "10m", "2h45m"), grace="2m")]
+    reservations=[given.block()], jobs=[given.job(lasts="40m", at=("0s", "10m", "2h45m"), grace="2m")]
 )
-LONG_WORK = scenario_with(reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m", grace="2m")])
+LONG_WORK = scenario_with(
+    reservations=[given.block()], jobs=[given.job(lasts="9h", checkpointEvery="20m", grace="2m")]
+)
 TIGHT = scenario_with(
-    pool(sources=[{"type": "on-demand"}], limits={"nodes": 2}), jobs=[job(at=("0s", "1s", "2s", "3s"))]
+    given.pool(sources=[{"type": "on-demand"}], limits={"nodes": 2}),
+    jobs=[given.job(at=("0s", "1s", "2s", "3s"))],
 )
-BUYER = platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 9000}, approval={"mode": "one"})
+BUYER = given.platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 9000}, approval={"mode": "one"})
 PURCHASE = scenario_with(
     on=BUYER,
-    plans=[plan()],
+    plans=[given.plan()],
     duration="5h",
     decisions=[{"at": "2h", "window": "sprint", "verdict": "approve", "by": "finance"}],
 )
-UNAPPROVED = scenario_with(on=BUYER, plans=[plan()], duration="5h")
-POOR = platform(budget={"perPurchaseUsd": 100, "monthlyUsd": 100}, approval={"mode": "one"})
+UNAPPROVED = scenario_with(on=BUYER, plans=[given.plan()], duration="5h")
+POOR = given.platform(budget={"perPurchaseUsd": 100, "monthlyUsd": 100}, approval={"mode": "one"})
 TOO_DEAR = replace(PURCHASE, spec=replace(PURCHASE.spec, platform=POOR))
 OVERFLOWING = scenario_with(
-    pool(sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": 1000}]),
-    on=platform(budget={"monthlyUsd": 5000}),
-    jobs=[job(overflow=True, at=("0s", "1s", "2s"))],
+    given.pool(sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": 1000}]),
+    on=given.platform(budget={"monthlyUsd": 5000}),
+    jobs=[given.job(overflow=True, at=("0s", "1s", "2s"))],
 )
-STILLBORN = scenario_with(reservations=[block()], faults=[fault("0s", "never-joins")], duration="2h")
-NO_GPUS = scenario_with(reservations=[block()], faults=[fault("0s", "gpus-never-register")], duration="2h")
-IDLE_ON_DEMAND = scenario_with(pool(sources=[{"type": "on-demand"}]), jobs=[job(lasts="10m")], duration="2h")
-GANG = scenario_with(reservations=[block()], jobs=[job(nodes=2, lasts="1h")], duration="2h")
+STILLBORN = scenario_with(
+    reservations=[given.block()], faults=[given.fault("0s", "never-joins")], duration="2h"
+)
+NO_GPUS = scenario_with(
+    reservations=[given.block()], faults=[given.fault("0s", "gpus-never-register")], duration="2h"
+)
+IDLE_ON_DEMAND = scenario_with(
+    given.pool(sources=[{"type": "on-demand"}]), jobs=[given.job(lasts="10m")], duration="2h"
+)
+GANG = scenario_with(reservations=[given.block()], jobs=[given.job(nodes=2, lasts="1h")], duration="2h")
 HAND_OVER = scenario_with(
     reservations=[
-        block("a"),
-        block("b", zone="us-east-1b", **{"from": "1h"}, duration="28h"),
+        given.block("a"),
+        given.block("b", zone="us-east-1b", **{"from": "1h"}, duration="28h"),
     ],
-    services=[service(zeroDowntime=True)],
+    services=[given.service(zeroDowntime=True)],
 )
 SCALED = scenario_with(
-    reservations=[block("a"), block("b", zone="us-east-1b", **{"from": "1h"}, duration="28h")],
-    services=[service(zeroDowntime=True, handover={"method": "scale", "mayScale": True})],
+    reservations=[given.block("a"), given.block("b", zone="us-east-1b", **{"from": "1h"}, duration="28h")],
+    services=[given.service(zeroDowntime=True, handover={"method": "scale", "mayScale": True})],
 )
 PAIRED = scenario_with(
-    pool(),
-    pool("second"),
+    given.pool(),
+    given.pool("second"),
     reservations=[
-        block("a", pool="train"),
-        block("b", pool="second", zone="us-east-1b", **{"from": "1h"}, duration="28h"),
+        given.block("a", pool="train"),
+        given.block("b", pool="second", zone="us-east-1b", **{"from": "1h"}, duration="28h"),
     ],
     services=[
-        service(
+        given.service(
             zeroDowntime=True,
             handover={"method": "paired", "mayScale": True, "pairNodeSelector": {"tier": "second"}},
         )
     ],
 )
-WARM = scenario_with(reservations=[block(duration="28h")], duration="4h")
-STRANGER = scenario_with(pool(warm=2), reservations=[block(count=3)], duration="1h")
-NOT_OURS = scenario_with(reservations=[block(owned=False)], jobs=[job()], duration="1h")
+WARM = scenario_with(reservations=[given.block(duration="28h")], duration="4h")
+STRANGER = scenario_with(given.pool(warm=2), reservations=[given.block(count=3)], duration="1h")
+NOT_OURS = scenario_with(reservations=[given.block(owned=False)], jobs=[given.job()], duration="1h")
 
 
 def a_stranger_comes(rehearsal: Rehearsal) -> None:
@@ -195,18 +192,18 @@ def test_an_engine_that_buys_by_other_rules_trips_number_3_and_the_real_one_buys
 
 @pytest.mark.parametrize("away_from", ["3h20m", "3h26m"])
 def test_an_engine_that_was_absent_for_the_last_safe_minute_violates_nothing(away_from: str) -> None:
-    gone = fault(away_from, "engine-absent", duration="1h")
+    gone = given.fault(away_from, "engine-absent", duration="1h")
     absent = scenario_with(
-        reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")], faults=[gone]
+        reservations=[given.block()], jobs=[given.job(lasts="9h", checkpointEvery="20m")], faults=[gone]
     )
     rehearsal = absent.run()
     assert rehearsal.cluster.kills
 
 
 def test_an_engine_that_was_only_restarted_before_the_deadline_has_no_excuse() -> None:
-    crash = fault("3h28m", "engine-crash")
+    crash = given.fault("3h28m", "engine-crash")
     restarted = scenario_with(
-        reservations=[block()], jobs=[job(lasts="9h", checkpointEvery="20m")], faults=[crash]
+        reservations=[given.block()], jobs=[given.job(lasts="9h", checkpointEvery="20m")], faults=[crash]
     )
     with pytest.raises(InvariantViolated) as caught:
         restarted.run(decide=without(StartDrain, Evict, ForceDelete))

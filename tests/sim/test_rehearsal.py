@@ -10,17 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scenario_builder import (
-    PreparedScenario,
-    block,
-    fault,
-    job,
-    plan,
-    platform,
-    pool,
-    scenario_with,
-    service,
-)
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import PreparedScenario, scenario_with
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec.read import load
 
@@ -29,61 +20,64 @@ TWO_BLOCKS = ROOT / "examples" / "two-blocks.yaml"
 MIXED_SOURCES = ROOT / "examples" / "mixed-sources.yaml"
 
 BUSY = scenario_with(
-    pool(
+    given.pool(
         sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": 500}],
         disruption={"consolidateAfter": "5m"},
     ),
-    on=platform(budget={"monthlyUsd": 1000}),
+    on=given.platform(budget={"monthlyUsd": 1000}),
     reservations=[
-        block("a", count=3),
-        block("b", count=3, zone="us-east-1b", **{"from": "1h"}, duration="28h"),
+        given.block("a", count=3),
+        given.block("b", count=3, zone="us-east-1b", **{"from": "1h"}, duration="28h"),
     ],
-    services=[service(zeroDowntime=True)],
+    services=[given.service(zeroDowntime=True)],
     jobs=[
-        job(at=("5m", "1h30m", "2h50m"), lasts="35m", grace="2m"),
-        job("tune", at=("40m",), lasts="5h", checkpointEvery="20m", checkpointTime="2m", grace="90s"),
-        job("pretrain", at=("10m",), nodes=2, efa=32, lasts="70m", checkpointEvery="15m", grace="2m"),
-        job("urgent", at=("12m",), lasts="20m", overflow=True, priority=5),
+        given.job(at=("5m", "1h30m", "2h50m"), lasts="35m", grace="2m"),
+        given.job("tune", at=("40m",), lasts="5h", checkpointEvery="20m", checkpointTime="2m", grace="90s"),
+        given.job("pretrain", at=("10m",), nodes=2, efa=32, lasts="70m", checkpointEvery="15m", grace="2m"),
+        given.job("urgent", at=("12m",), lasts="20m", overflow=True, priority=5),
     ],
-    faults=[fault("0s", "launch-fails"), fault("1h1m", "late-join", duration="8m")],
+    faults=[given.fault("0s", "launch-fails"), given.fault("1h1m", "late-join", duration="8m")],
 )
 BUYING = scenario_with(
-    on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}),
-    plans=[plan()],
+    on=given.platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}),
+    plans=[given.plan()],
     start=datetime(2026, 11, 18, 8, 0, tzinfo=UTC),  # three and a half hours before the window opens
     duration="6h",
     decisions=[{"at": "90m", "window": "sprint", "verdict": "approve", "by": "finance"}],
-    jobs=[job(at=("3h",))],
+    jobs=[given.job(at=("3h",))],
 )
 TROUBLED = scenario_with(
-    pool(sources=[{"type": "spot"}, {"type": "on-demand"}], disruption={"consolidateAfter": "3m"}),
-    jobs=[job(at=("0s", "20m", "50m"), lasts="25m"), job("pair", at=("5m",), nodes=2, lasts="30m")],
+    given.pool(sources=[{"type": "spot"}, {"type": "on-demand"}], disruption={"consolidateAfter": "3m"}),
+    jobs=[
+        given.job(at=("0s", "20m", "50m"), lasts="25m"),
+        given.job("pair", at=("5m",), nodes=2, lasts="30m"),
+    ],
     faults=[
-        fault("3m", "lost-answer"),
-        fault("25m", "spot-interruption"),
-        fault("40m", "gpu-fails"),
-        fault("45m", "node-dies"),
+        given.fault("3m", "lost-answer"),
+        given.fault("25m", "spot-interruption"),
+        given.fault("40m", "gpu-fails"),
+        given.fault("45m", "node-dies"),
     ],
     duration="3h",
 )
 
 ROLLED = scenario_with(
-    reservations=[block(count=3, duration="28h")],
-    services=[service(gpus=4, cpu="40", memory="300Gi")],
+    reservations=[given.block(count=3, duration="28h")],
+    services=[given.service(gpus=4, cpu="40", memory="300Gi")],
     jobs=[
-        job("pair", at=("10m",), nodes=2, lasts="2h", checkpointEvery="20m"),
-        job("whole", at=("0s", "2h"), lasts="70m"),
-        job("small", at=("0s", "1h", "2h", "3h"), gpus=2, cpu="20", memory="100Gi", lasts="40m"),
+        given.job("pair", at=("10m",), nodes=2, lasts="2h", checkpointEvery="20m"),
+        given.job("whole", at=("0s", "2h"), lasts="70m"),
+        given.job("small", at=("0s", "1h", "2h", "3h"), gpus=2, cpu="20", memory="100Gi", lasts="40m"),
     ],
     rolls=[{"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261201"}}],
     duration="7h",
 )
 ALONE = scenario_with(
-    reservations=[block(count=3)],
-    services=[service(gpus=4, cpu="40", memory="300Gi")],
-    jobs=[job("tune", lasts="9h", checkpointEvery="20m", grace="4m")],
+    reservations=[given.block(count=3)],
+    services=[given.service(gpus=4, cpu="40", memory="300Gi")],
+    jobs=[given.job("tune", lasts="9h", checkpointEvery="20m", grace="4m")],
     extensions=[{"at": "2h30m", "block": "a", "by": "1d"}],
-    faults=[fault("2h", "engine-absent", duration="90m")],
+    faults=[given.fault("2h", "engine-absent", duration="90m")],
     deadlineAgent=True,
     duration="5h",
 )

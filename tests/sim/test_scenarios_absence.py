@@ -7,33 +7,22 @@ from typing import Any
 
 import pytest
 
+from tests.sim import scenario_builder as given
 from tests.sim.mutants import ten_minutes_late
-from tests.sim.scenario_builder import (
-    BLOCK_END,
-    START,
-    PreparedScenario,
-    actions_done,
-    after,
-    block,
-    fault,
-    job,
-    journal_lines,
-    pool,
-    scenario_with,
-    service,
-    without,
-)
+from tests.sim.scenario_builder import BLOCK_END, actions_done, after, journal_lines, scenario_with, without
 from tidemill.model.errors import InvariantViolated
 from tidemill.model.plan import AnnounceNodeEnd, CancelDrain, Evict, ForceDelete, StartDrain
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 pytestmark = pytest.mark.requirement("CB-16")
 
-AWAY = fault("2h", "engine-absent", duration="2h")  # from two hours before the end of the block until its end
+AWAY = given.fault(
+    "2h", "engine-absent", duration="2h"
+)  # from two hours before the end of the block until its end
 KILL = BLOCK_END - timedelta(minutes=30)
 WORK = [
-    job("saved", lasts="9h", checkpointEvery="20m", grace="10m", at=("5m",)),
-    job(
+    given.job("saved", lasts="9h", checkpointEvery="20m", grace="10m", at=("5m",)),
+    given.job(
         "small",
         lasts="9h",
         gpus=2,
@@ -46,8 +35,8 @@ WORK = [
 ]
 
 
-def absent(*, agent: bool = True, faults: Any = (AWAY,), **scenario: Any) -> PreparedScenario:
-    body: dict[str, Any] = {"reservations": [block()], "jobs": WORK, "duration": "5h", **scenario}
+def absent(*, agent: bool = True, faults: Any = (AWAY,), **scenario: Any) -> given.PreparedScenario:
+    body: dict[str, Any] = {"reservations": [given.block()], "jobs": WORK, "duration": "5h", **scenario}
     return scenario_with(deadlineAgent=agent, faults=list(faults), **body)
 
 
@@ -79,10 +68,10 @@ def test_without_deadline_agents_pods_die_with_their_nodes_while_the_engine_is_a
 @pytest.mark.parametrize("provisioner", ["native", "managed"])
 def test_with_any_seed_no_pod_runs_at_the_deadline(seed: int, provisioner: str):
     """With services that come back by themselves, a node that boots late, and trouble before the engine goes."""
-    services = [service(replicas=3, gpus=2, cpu="20", memory="100Gi", grace="3m", minAvailable=2)]
+    services = [given.service(replicas=3, gpus=2, cpu="20", memory="100Gi", grace="3m", minAvailable=2)]
     trouble = {"count": 3, "kinds": ["node-dies", "gpu-fails", "late-join", "event-lost"], "until": "2h30m"}
     rehearsal = scenario_with(
-        pool(provisioner=provisioner), reservations=[block(count=3)], jobs=WORK, services=services,
+        given.pool(provisioner=provisioner), reservations=[given.block(count=3)], jobs=WORK, services=services,
         deadlineAgent=True, faults=[AWAY], randomFaults=trouble, duration="5h",
     ).prepare(seed)  # fmt: skip
     rehearsal.run()
@@ -115,7 +104,7 @@ def test_deadline_agents_with_a_wrong_end_violate_an_invariant():
 
 def test_a_pod_bound_too_late_for_its_grace_is_deleted_before_it_starts():
     """A replica that finds room at 10:50, with a grace of twenty minutes: at 11:00 it would still be there."""
-    late = service(replicas=1, minAvailable=0, grace="20m", **{"from": "3h20m"})
+    late = given.service(replicas=1, minAvailable=0, grace="20m", **{"from": "3h20m"})
     rehearsal = absent(jobs=[], services=[late]).run()
     assert not rehearsal.cluster.kills
     assert journal_lines(rehearsal, "node-closed")
@@ -152,16 +141,20 @@ def test_an_extension_paid_while_the_engine_is_absent_drains_early_and_the_engin
 
 def test_a_node_that_will_be_retired_is_told_its_end():
     rehearsal = absent(
-        reservations=[block(duration="28h")], faults=[fault("1h", "retirement", duration="2h")], duration="2h"
+        reservations=[given.block(duration="28h")],
+        faults=[given.fault("1h", "retirement", duration="2h")],
+        duration="2h",
     ).run()
     assert [one.ends_at for _, one in actions_done(rehearsal, AnnounceNodeEnd)] == [
-        START + timedelta(hours=3)
+        given.START + timedelta(hours=3)
     ]
 
 
 def test_capacity_that_is_paid_by_the_hour_has_no_end_of_its_own():
-    hourly = pool(sources=[{"type": "on-demand"}])
-    rehearsal = scenario_with(hourly, jobs=[job(lasts="2h")], deadlineAgent=True, duration="3h").prepare()
+    hourly = given.pool(sources=[{"type": "on-demand"}])
+    rehearsal = scenario_with(
+        hourly, jobs=[given.job(lasts="2h")], deadlineAgent=True, duration="3h"
+    ).prepare()
     rehearsal.run_until(after("1h"))
     assert [node.ends_at for node in rehearsal.cluster.view().nodes] == [None]
     rehearsal.run()

@@ -7,28 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import (
-    BLOCK_END,
-    P5,
-    actions_done,
-    after,
-    block,
-    fault,
-    job,
-    journal_lines,
-    last_pod_left_at,
-    plan,
-    platform,
-    pool,
-    scenario_with,
-    service,
-)
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import actions_done, after, journal_lines, last_pod_left_at, scenario_with
 from tidemill.model.capacity import ReservationState, SourceKind
 from tidemill.model.plan import Launch, StartDrain, Terminate
 from tidemill.model.purchases import PurchaseState
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
-BUYER = platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"})
+BUYER = given.platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"})
 APPROVAL = {"at": "1h", "window": "sprint", "verdict": "approve", "by": "finance"}
 
 
@@ -47,7 +33,7 @@ def states_of_the_bought_block(rehearsal: Rehearsal) -> list[ReservationState]:
 
 @pytest.mark.requirement("CB-5")
 def test_a_block_is_followed_from_its_payment_to_its_end() -> None:
-    rehearsal = scenario_with(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="54h").prepare()
+    rehearsal = scenario_with(on=BUYER, plans=[given.plan()], decisions=[APPROVAL], duration="54h").prepare()
     assert states_of_the_bought_block(rehearsal) == [
         ReservationState.PAYMENT_PENDING,
         ReservationState.SCHEDULED,
@@ -58,7 +44,7 @@ def test_a_block_is_followed_from_its_payment_to_its_end() -> None:
 
 @pytest.mark.requirement("CB-5")
 def test_the_future_count_of_a_block_that_is_not_active_yet_is_known() -> None:
-    rehearsal = scenario_with(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="3h").run()
+    rehearsal = scenario_with(on=BUYER, plans=[given.plan()], decisions=[APPROVAL], duration="3h").run()
     assert rehearsal.world is not None
     (coming,) = rehearsal.world.reservations
     assert (coming.state, coming.count, coming.available) == (ReservationState.SCHEDULED, 2, 0)
@@ -66,10 +52,10 @@ def test_the_future_count_of_a_block_that_is_not_active_yet_is_known() -> None:
 
 @pytest.mark.requirement("CB-5")
 def test_a_payment_that_fails_is_followed_by_a_new_proposal_and_not_by_a_second_purchase() -> None:
-    faults = [fault("30m", "payment-fails")]
+    faults = [given.fault("30m", "payment-fails")]
     again = {**APPROVAL, "at": "20h"}
     rehearsal = scenario_with(
-        on=BUYER, plans=[plan()], decisions=[APPROVAL, again], faults=faults, duration="24h"
+        on=BUYER, plans=[given.plan()], decisions=[APPROVAL, again], faults=faults, duration="24h"
     ).prepare()
     states = states_of_the_bought_block(rehearsal)
     assert states[:2] == [ReservationState.PAYMENT_PENDING, ReservationState.PAYMENT_FAILED]
@@ -83,7 +69,9 @@ def test_a_payment_that_fails_is_followed_by_a_new_proposal_and_not_by_a_second_
 
 @pytest.mark.requirement("CB-11")
 def test_a_delivered_block_gets_all_its_nodes_at_once_although_nobody_waits() -> None:
-    rehearsal = scenario_with(reservations=[block(**{"from": "1h"}, duration="3h")], duration="2h").run()
+    rehearsal = scenario_with(
+        reservations=[given.block(**{"from": "1h"}, duration="3h")], duration="2h"
+    ).run()
     (launch,) = actions_done(rehearsal, Launch)
     assert launch[0] - after("1h") <= timedelta(seconds=5)
     assert launch[1].intent.count == 2
@@ -93,11 +81,13 @@ def test_a_delivered_block_gets_all_its_nodes_at_once_although_nobody_waits() ->
 @pytest.mark.requirement("CB-12")
 def test_prepaid_nodes_stay_up_empty_while_the_block_lives_unless_the_pool_says_so() -> None:
     empty = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "10m"}
-    kept = scenario_with(pool(disruption=empty), reservations=[block()], duration="3h").run()
+    kept = scenario_with(given.pool(disruption=empty), reservations=[given.block()], duration="3h").run()
     assert not actions_done(kept, Terminate)
-    saving = pool(warm=False, disruption={**empty, "consolidateBlocks": True})
-    given = scenario_with(saving, reservations=[block()], jobs=[job(lasts="20m")], duration="3h").run()
-    assert len(actions_done(given, Terminate)) == 1
+    saving = given.pool(warm=False, disruption={**empty, "consolidateBlocks": True})
+    saved = scenario_with(
+        saving, reservations=[given.block()], jobs=[given.job(lasts="20m")], duration="3h"
+    ).run()
+    assert len(actions_done(saved, Terminate)) == 1
 
 
 @pytest.mark.requirement("CB-14")
@@ -105,14 +95,14 @@ def test_block_odcr_spot_and_on_demand_pools_work_side_by_side() -> None:
     hourly = {"requirements": {"instanceFamilies": ["g6"]}, "limits": {"gpus": 8}}
     small: dict[str, Any] = {"gpus": 1, "cpu": "2", "memory": "8Gi"}
     rehearsal = scenario_with(
-        pool(sources=[{"type": "block"}, {"type": "odcr"}]),
-        pool("spot", sources=[{"type": "spot"}], **hourly),
-        pool("plain", sources=[{"type": "on-demand"}], **hourly),
-        reservations=[block(count=1), block("standing", type="odcr", count=1, duration=None)],
+        given.pool(sources=[{"type": "block"}, {"type": "odcr"}]),
+        given.pool("spot", sources=[{"type": "spot"}], **hourly),
+        given.pool("plain", sources=[{"type": "on-demand"}], **hourly),
+        reservations=[given.block(count=1), given.block("standing", type="odcr", count=1, duration=None)],
         jobs=[
-            job(at=("0s", "0s")),
-            job("sift", nodeSelector={"tier": "spot"}, **small),
-            job("look", nodeSelector={"tier": "plain"}, **small),
+            given.job(at=("0s", "0s")),
+            given.job("sift", nodeSelector={"tier": "spot"}, **small),
+            given.job("look", nodeSelector={"tier": "plain"}, **small),
         ],
         duration="2h",
     ).run()
@@ -145,14 +135,16 @@ def test_the_last_pod_is_gone_before_the_deadline_of_its_provisioner(
     gb200 = settings.get("requirements") is not None
     size: dict[str, Any] = {"gpus": 4, "cpu": "64", "memory": "500Gi"} if gb200 else {}
     rehearsal = scenario_with(
-        pool(**settings),
-        reservations=[block(instanceType="p6e-gb200.36xlarge" if gb200 else P5, count=9 if gb200 else 3)],
-        services=[service(**size)],
+        given.pool(**settings),
+        reservations=[
+            given.block(instanceType="p6e-gb200.36xlarge" if gb200 else given.P5, count=9 if gb200 else 3)
+        ],
+        services=[given.service(**size)],
         jobs=[
-            job(lasts="9h", checkpointEvery="20m", checkpointTime="4m", grace="3m", **size),
+            given.job(lasts="9h", checkpointEvery="20m", checkpointTime="4m", grace="3m", **size),
         ],
     ).prepare()
-    deadline = BLOCK_END - before_end
+    deadline = given.BLOCK_END - before_end
     rehearsal.run_until(deadline - timedelta(seconds=1))
     left = [pod.full_name for pod in rehearsal.cluster.pods.values() if pod.node and not pod.daemon]
     assert not left
@@ -167,8 +159,8 @@ def test_the_last_pod_is_gone_before_the_deadline_of_its_provisioner(
 @pytest.mark.requirement("CB-10")
 def test_a_long_grace_and_a_slow_checkpoint_start_the_drain_earlier() -> None:
     def first_drain(**fields: Any) -> datetime:
-        jobs = [job(lasts="9h", checkpointEvery="20m", **fields)]
-        rehearsal = scenario_with(reservations=[block()], jobs=jobs).run()
+        jobs = [given.job(lasts="9h", checkpointEvery="20m", **fields)]
+        rehearsal = scenario_with(reservations=[given.block()], jobs=jobs).run()
         assert not rehearsal.cluster.cut_short
         return actions_done(rehearsal, StartDrain)[0][0]
 
@@ -179,8 +171,8 @@ def test_a_long_grace_and_a_slow_checkpoint_start_the_drain_earlier() -> None:
 
 @pytest.mark.requirement("CB-10")
 def test_a_pod_that_never_acknowledges_its_checkpoint_is_still_evicted_in_time() -> None:
-    deaf = job(lasts="9h", checkpointEvery="20m", checkpointTime="4m", acknowledges=False, grace="2m")
-    rehearsal = scenario_with(reservations=[block()], jobs=[deaf]).run()
+    deaf = given.job(lasts="9h", checkpointEvery="20m", checkpointTime="4m", acknowledges=False, grace="2m")
+    rehearsal = scenario_with(reservations=[given.block()], jobs=[deaf]).run()
     assert rehearsal.cluster.evictions
     assert not rehearsal.cluster.kills
     assert not rehearsal.cluster.cut_short
@@ -192,8 +184,8 @@ def test_a_pod_that_never_acknowledges_its_checkpoint_is_still_evicted_in_time()
 def extended(payment: str, *, at: str = "2h", settles: str = "10m") -> Rehearsal:
     extension = {"at": at, "block": "a", "by": "1d", "payment": payment, "settlesAfter": settles}
     return scenario_with(
-        reservations=[block()],
-        jobs=[job(lasts="20h", checkpointEvery="20m", grace="2m")],
+        reservations=[given.block()],
+        jobs=[given.job(lasts="20h", checkpointEvery="20m", grace="2m")],
         extensions=[extension],
         duration="29h",
     ).run()
@@ -203,7 +195,7 @@ def extended(payment: str, *, at: str = "2h", settles: str = "10m") -> Rehearsal
 def test_an_extension_that_is_paid_moves_the_drain_by_its_whole_length() -> None:
     rehearsal = extended("succeeds")
     assert journal_lines(rehearsal, "block-extended")
-    assert min(at for at, _ in actions_done(rehearsal, StartDrain)) > BLOCK_END
+    assert min(at for at, _ in actions_done(rehearsal, StartDrain)) > given.BLOCK_END
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     assert rehearsal.cluster.jobs["fit-1"].restarts == 0
 
@@ -214,7 +206,7 @@ def test_an_extension_whose_payment_fails_leaves_the_drain_where_it_was() -> Non
     assert journal_lines(rehearsal, "extension-failed")
     last = last_pod_left_at(rehearsal, "a")
     assert last is not None
-    assert last <= BLOCK_END - timedelta(minutes=30)
+    assert last <= given.BLOCK_END - timedelta(minutes=30)
     assert rehearsal.cluster.jobs["fit-1"].state != "finished"
 
 
@@ -231,7 +223,7 @@ def test_an_extension_paid_after_the_drain_began_keeps_the_pods_that_are_still_t
 
 
 def test_nothing_is_bought_before_an_approval_and_one_block_after_it() -> None:
-    rehearsal = scenario_with(on=BUYER, plans=[plan()], decisions=[APPROVAL], duration="5h").prepare()
+    rehearsal = scenario_with(on=BUYER, plans=[given.plan()], decisions=[APPROVAL], duration="5h").prepare()
     rehearsal.run_until(after("59m59s"))
     assert not rehearsal.cloud.purchases
     rehearsal.run()

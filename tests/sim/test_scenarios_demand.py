@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import (
-    actions_done,
-    after,
-    block,
-    fault,
-    job,
-    journal_lines,
-    platform,
-    pool,
-    scenario_with,
-)
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import actions_done, after, journal_lines, scenario_with
 from tidemill.model.capacity import SourceKind
 from tidemill.model.plan import Launch, StartDrain
 from tidemill.sim.scenario.rehearsal import Rehearsal
@@ -31,7 +22,9 @@ ON_DEMAND: list[dict[str, Any]] = [{"type": "on-demand"}]
 
 @pytest.mark.requirement("PE-3")
 def test_a_pending_gpu_pod_gets_a_matching_instance_and_runs() -> None:
-    rehearsal = scenario_with(pool(sources=ON_DEMAND), jobs=[job(at=("10m",))], duration="1h30m").run()
+    rehearsal = scenario_with(
+        given.pool(sources=ON_DEMAND), jobs=[given.job(at=("10m",))], duration="1h30m"
+    ).run()
     ((at, launch),) = actions_done(rehearsal, Launch)
     assert at - after("10m") <= timedelta(seconds=11)  # the batch window is ten seconds at most
     assert (launch.intent.instance_type, launch.intent.count) == ("p5.48xlarge", 1)
@@ -49,8 +42,8 @@ def test_a_pending_gpu_pod_gets_a_matching_instance_and_runs() -> None:
     ids=["neuron", "efa", "plain-cpu"],
 )
 def test_neuron_efa_and_plain_cpu_pods_get_their_nodes_too(types: list[str], asks: dict[str, Any]) -> None:
-    wanted = pool(sources=ON_DEMAND, requirements={"instanceTypes": types})
-    rehearsal = scenario_with(wanted, jobs=[job(**asks)], duration="1h30m").run()
+    wanted = given.pool(sources=ON_DEMAND, requirements={"instanceTypes": types})
+    rehearsal = scenario_with(wanted, jobs=[given.job(**asks)], duration="1h30m").run()
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     assert {history.now.instance_type for history in rehearsal.cloud.instance_histories.values()} == set(
         types
@@ -59,9 +52,9 @@ def test_neuron_efa_and_plain_cpu_pods_get_their_nodes_too(types: list[str], ask
 
 @pytest.mark.requirement("PE-3")
 def test_a_spot_or_on_demand_launch_that_finds_no_capacity_is_followed_by_the_next_source() -> None:
-    either = pool(sources=[{"type": "spot"}, {"type": "on-demand"}])
-    faults = [fault("0s", "no-capacity", target="spot", duration="1h")]
-    rehearsal = scenario_with(either, jobs=[job()], faults=faults, duration="1h").run()
+    either = given.pool(sources=[{"type": "spot"}, {"type": "on-demand"}])
+    faults = [given.fault("0s", "no-capacity", target="spot", duration="1h")]
+    rehearsal = scenario_with(either, jobs=[given.job()], faults=faults, duration="1h").run()
     assert {history.now.source.kind for history in rehearsal.cloud.instance_histories.values()} == {
         SourceKind.ON_DEMAND
     }
@@ -72,8 +65,8 @@ def test_a_spot_or_on_demand_launch_that_finds_no_capacity_is_followed_by_the_ne
 
 
 def emptied(at: tuple[str, ...]) -> Rehearsal:
-    wanted = pool(sources=ON_DEMAND, disruption={"consolidateAfter": "10m"})
-    return scenario_with(wanted, jobs=[job(at=at, lasts="15m")], duration="3h").run()
+    wanted = given.pool(sources=ON_DEMAND, disruption={"consolidateAfter": "10m"})
+    return scenario_with(wanted, jobs=[given.job(at=at, lasts="15m")], duration="3h").run()
 
 
 @pytest.mark.requirement("PE-6")
@@ -108,10 +101,13 @@ def overflow(hourly_usd: int, monthly_usd: int, budget_usd: int = 100_000, **fie
     ]
     hours = tuple(f"{hour}h" for hour in range(1, 72, 2))
     return scenario_with(
-        pool(sources=sources, disruption={"consolidateAfter": "5m"}),
-        on=platform(budget={"monthlyUsd": budget_usd}),
-        reservations=[block(count=1, duration="76h")],
-        jobs=[job(at=hours, lasts="5h", checkpointEvery="30m"), job("may", at=hours, lasts="3h", **fields)],
+        given.pool(sources=sources, disruption={"consolidateAfter": "5m"}),
+        on=given.platform(budget={"monthlyUsd": budget_usd}),
+        reservations=[given.block(count=1, duration="76h")],
+        jobs=[
+            given.job(at=hours, lasts="5h", checkpointEvery="30m"),
+            given.job("may", at=hours, lasts="3h", **fields),
+        ],
         duration="3d",
     ).run()
 
@@ -141,9 +137,9 @@ def test_overflow_stays_inside_its_caps_and_the_budget_over_days(monthly_usd: in
 @pytest.mark.requirement("PE-18")
 def test_overflow_stays_inside_its_hourly_cap_when_many_jobs_come_at_once() -> None:
     sources = [{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 120, "maxMonthlyUsd": 5000}]
-    jobs = [job(at=("0s",) * 5 + ("3m",) * 3, overflow=True)]
+    jobs = [given.job(at=("0s",) * 5 + ("3m",) * 3, overflow=True)]
     rehearsal = scenario_with(
-        pool(sources=sources), on=platform(budget={"monthlyUsd": 9000}), jobs=jobs, duration="4h"
+        given.pool(sources=sources), on=given.platform(budget={"monthlyUsd": 9000}), jobs=jobs, duration="4h"
     ).run()
     assert len([one for one in rehearsal.cluster.jobs.values() if one.state == "finished"]) >= 5
 

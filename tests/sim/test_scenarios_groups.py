@@ -7,19 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim import scenario_builder as given
 from tests.sim.provisioner_builder import delivered, extended, running, two_blocks
-from tests.sim.scenario_builder import (
-    PreparedScenario,
-    actions_done,
-    after,
-    block,
-    fault,
-    job,
-    journal_lines,
-    last_pod_left_at,
-    pool,
-    scenario_with,
-)
+from tests.sim.scenario_builder import actions_done, after, journal_lines, last_pod_left_at, scenario_with
 from tidemill.cli.loading import load_spec
 from tidemill.cli.playback import observe_and_decide
 from tidemill.model.plan import Launch, RemoveNode, Terminate
@@ -82,7 +72,7 @@ def test_nodes_come_at_delivery_jobs_run_and_nothing_runs_at_the_kill_time(way: 
 @pytest.mark.parametrize("way", GROUPED)
 def test_after_the_end_neither_groups_nor_nodes_nor_templates_are_left(way: str):
     rehearsal = scenario_with(
-        pool(provisioner=way), reservations=[block()], jobs=[job()], duration="5h"
+        given.pool(provisioner=way), reservations=[given.block()], jobs=[given.job()], duration="5h"
     ).run()
     assert not rehearsal.cloud.groups.all()
     assert not rehearsal.cloud.node_groups.all()
@@ -95,7 +85,7 @@ def test_after_the_end_neither_groups_nor_nodes_nor_templates_are_left(way: str)
 @pytest.mark.requirement("SM-6")
 def test_an_auto_scaling_group_stands_ready_before_its_block():
     rehearsal = scenario_with(
-        pool(provisioner="asg"), reservations=[block(**{"from": "1h"}, duration="3h")]
+        given.pool(provisioner="asg"), reservations=[given.block(**{"from": "1h"}, duration="3h")]
     ).prepare()
     rehearsal.run_until(after("10m"))
     one = group(rehearsal)
@@ -115,9 +105,9 @@ def test_an_auto_scaling_group_stands_ready_before_its_block():
 @pytest.mark.requirement("SM-4")
 def test_without_an_engine_the_schedules_bring_the_nodes_up_and_take_them_down():
     rehearsal = scenario_with(
-        pool(provisioner="asg"),
-        reservations=[block(**{"from": "1h"}, duration="3h")],
-        faults=[fault("30m", "engine-absent", duration="6h")],
+        given.pool(provisioner="asg"),
+        reservations=[given.block(**{"from": "1h"}, duration="3h")],
+        faults=[given.fault("30m", "engine-absent", duration="6h")],
         deadlineAgent=True,
     ).prepare()
     rehearsal.run_until(after("1h10m"))
@@ -131,8 +121,8 @@ def test_without_an_engine_the_schedules_bring_the_nodes_up_and_take_them_down()
 def test_with_an_engine_the_schedule_of_an_active_block_ends_no_node():
     """Two of three nodes are on their way at the start: a schedule that still went by the room left would say one."""
     rehearsal = scenario_with(
-        pool(provisioner="asg", limits={"nodes": 3}),
-        reservations=[block(duration="3h", **{"from": "1h"})],
+        given.pool(provisioner="asg", limits={"nodes": 3}),
+        reservations=[given.block(duration="3h", **{"from": "1h"})],
         duration="2h",
     ).prepare()
     rehearsal.run_until(after("59m"))
@@ -161,7 +151,7 @@ def test_an_extension_moves_the_schedule_and_the_drain():
 def test_a_reader_sees_what_the_engine_sees(way: str):
     """Instances of a group carry no intent: whoever reads them past the engine's port would count launches twice."""
     rehearsal = scenario_with(
-        pool(provisioner=way), reservations=[block(duration="28h")], duration="1h"
+        given.pool(provisioner=way), reservations=[given.block(duration="28h")], duration="1h"
     ).prepare()
     while not rehearsal.cloud.instance_histories:
         assert rehearsal.step()
@@ -204,7 +194,7 @@ def test_an_action_that_eks_moves_with_the_end_costs_nothing():
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_two_blocks_hand_a_service_over_without_downtime(way: str, seed: int):
-    rehearsal = two_blocks(pool(provisioner=way)).run(seed)
+    rehearsal = two_blocks(given.pool(provisioner=way)).run(seed)
     assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0
     a = rehearsal.cloud.names["a"]
     histories = [
@@ -217,7 +207,7 @@ def test_two_blocks_hand_a_service_over_without_downtime(way: str, seed: int):
 def test_the_example_runs_as_its_comments_say():
     spec, scenario = load_spec([str(EXAMPLE)])
     assert scenario is not None
-    rehearsal = PreparedScenario(spec, scenario).run()
+    rehearsal = given.PreparedScenario(spec, scenario).run()
     assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0
     assert {rehearsal.cluster.jobs[name].state for name in ("fit-1", "fit-2")} == {"finished"}
     assert ended_by(rehearsal) <= {"engine", ""}
@@ -231,8 +221,8 @@ def test_the_example_runs_as_its_comments_say():
 @pytest.mark.requirement("SM-7")
 def test_an_instance_scaled_in_by_hand_waits_in_the_hook_until_its_pods_are_gone():
     rehearsal = scenario_with(
-        pool(provisioner="asg"), reservations=[block(duration="28h")],
-        jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")], duration="5h",
+        given.pool(provisioner="asg"), reservations=[given.block(duration="28h")],
+        jobs=[given.job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")], duration="5h",
     ).prepare()  # fmt: skip
     by_hand(rehearsal, "1h", 1)
     rehearsal.run_until(after("1h1m"))
@@ -256,7 +246,7 @@ def test_an_instance_scaled_in_by_hand_waits_in_the_hook_until_its_pods_are_gone
 @pytest.mark.requirement("SM-7")
 def test_an_empty_node_that_is_scaled_in_by_hand_goes_within_seconds():
     rehearsal = scenario_with(
-        pool(provisioner="asg"), reservations=[block(duration="28h")], duration="2h"
+        given.pool(provisioner="asg"), reservations=[given.block(duration="28h")], duration="2h"
     ).prepare()
     by_hand(rehearsal, "1h", 1)
     rehearsal.run_until(after("1h1m"))
@@ -272,8 +262,8 @@ def test_an_empty_node_that_is_scaled_in_by_hand_goes_within_seconds():
 @pytest.mark.requirement("SM-5")
 def test_a_size_raised_by_hand_is_left_alone():
     rehearsal = scenario_with(
-        pool(provisioner="asg", warm=False), reservations=[block(count=3, duration="28h")],
-        jobs=[job(lasts="9h")], duration="4h",
+        given.pool(provisioner="asg", warm=False), reservations=[given.block(count=3, duration="28h")],
+        jobs=[given.job(lasts="9h")], duration="4h",
     ).prepare()  # fmt: skip
     by_hand(rehearsal, "1h", 3)
     rehearsal.run()
@@ -284,8 +274,8 @@ def test_a_size_raised_by_hand_is_left_alone():
 @pytest.mark.requirement("SM-5")
 def test_a_size_raised_by_hand_before_the_block_starts_is_left_alone():
     rehearsal = scenario_with(
-        pool(provisioner="asg", warm=False),
-        reservations=[block(duration="3h", **{"from": "1h"})],
+        given.pool(provisioner="asg", warm=False),
+        reservations=[given.block(duration="3h", **{"from": "1h"})],
         duration="3h",
     ).prepare()
     by_hand(rehearsal, "10m", 2)
@@ -296,8 +286,8 @@ def test_a_size_raised_by_hand_before_the_block_starts_is_left_alone():
 @pytest.mark.requirement("SM-5")
 def test_nodes_by_the_hour_that_somebody_scales_up_are_left_to_come():
     rehearsal = scenario_with(
-        pool(provisioner="asg", sources=[{"type": "on-demand"}], requirements={"instanceTypes": ["g6.12xlarge"]}),
-        jobs=[job(gpus=4, cpu="8", memory="32Gi", lasts="2h")], duration="1h",
+        given.pool(provisioner="asg", sources=[{"type": "on-demand"}], requirements={"instanceTypes": ["g6.12xlarge"]}),
+        jobs=[given.job(gpus=4, cpu="8", memory="32Gi", lasts="2h")], duration="1h",
     ).prepare()  # fmt: skip
     by_hand(rehearsal, "30m", 2)
     rehearsal.run_until(after("32m"))
@@ -312,9 +302,12 @@ def test_nodes_by_the_hour_that_somebody_scales_up_are_left_to_come():
 @pytest.mark.parametrize("way", GROUPED)
 def test_a_dead_node_is_replaced_once_its_slot_is_clean(way: str):
     rehearsal = scenario_with(
-        pool(provisioner=way), reservations=[block(duration="28h")], faults=[fault("1h", "node-dies")],
-        jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")], duration="2h",
-    ).run()  # fmt: skip
+        given.pool(provisioner=way),
+        reservations=[given.block(duration="28h")],
+        faults=[given.fault("1h", "node-dies")],
+        jobs=[given.job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")],
+        duration="2h",
+    ).run()
     assert running(rehearsal) == 2
     assert len(rehearsal.cloud.instance_histories) == 3
 
@@ -323,9 +316,11 @@ def test_a_dead_node_is_replaced_once_its_slot_is_clean(way: str):
 @pytest.mark.parametrize("way", GROUPED)
 def test_a_node_that_never_joins_is_noticed_reported_and_replaced(way: str):
     rehearsal = scenario_with(
-        pool(provisioner=way), reservations=[block(duration="28h")], faults=[fault("0s", "never-joins")],
+        given.pool(provisioner=way),
+        reservations=[given.block(duration="28h")],
+        faults=[given.fault("0s", "never-joins")],
         duration="1h",
-    ).run()  # fmt: skip
+    ).run()
     late = [
         action
         for _, action in actions_done(rehearsal, Terminate)
@@ -339,8 +334,8 @@ def test_a_node_that_never_joins_is_noticed_reported_and_replaced(way: str):
 @pytest.mark.parametrize("way", GROUPED)
 def test_a_launch_without_capacity_is_given_up_and_the_size_is_set_back(way: str):
     rehearsal = scenario_with(
-        pool(provisioner=way), reservations=[block(duration="28h")],
-        faults=[fault("0s", "no-capacity", duration="40m")], duration="70m",
+        given.pool(provisioner=way), reservations=[given.block(duration="28h")],
+        faults=[given.fault("0s", "no-capacity", duration="40m")], duration="70m",
     ).prepare()  # fmt: skip
     rehearsal.run_until(after("10m20s"))
     assert [launch.state for launch in rehearsal.ledger.launches()] == [LaunchState.FAILED]
@@ -353,8 +348,8 @@ def test_a_launch_without_capacity_is_given_up_and_the_size_is_set_back(way: str
 def a_gpu_fails() -> Rehearsal:
     """Two nodes with a job each; a GPU of the younger one fails, so that it is drained and ended."""
     rehearsal = scenario_with(
-        pool(provisioner="asg"), reservations=[block(duration="28h")], duration="2h",
-        jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")],
+        given.pool(provisioner="asg"), reservations=[given.block(duration="28h")], duration="2h",
+        jobs=[given.job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")],
     ).prepare()  # fmt: skip
     rehearsal.run_until(after("30m"))
     younger = list(group(rehearsal).members)[-1]
@@ -397,9 +392,12 @@ EKS_CRASHES = [
 )
 def test_a_crash_at_any_step_neither_loses_nor_doubles(way: str, step: str):
     rehearsal = scenario_with(
-        pool(provisioner=way), reservations=[block()], jobs=[job(at=["0s", "1m"], lasts="20h", checkpointEvery="10m")],
-        faults=[fault("0s", "engine-crash", step=step)], duration="5h",
-    ).run()  # fmt: skip
+        given.pool(provisioner=way),
+        reservations=[given.block()],
+        jobs=[given.job(at=["0s", "1m"], lasts="20h", checkpointEvery="10m")],
+        faults=[given.fault("0s", "engine-crash", step=step)],
+        duration="5h",
+    ).run()
     assert journal_lines(rehearsal, "engine-crashed")
     assert len(rehearsal.cloud.instance_histories) == 2
     assert ended_by(rehearsal) == {"engine"}
@@ -412,20 +410,24 @@ def test_with_random_faults_the_invariants_hold(way: str, seed: int):
     kinds = ["launch-fails", "no-capacity", "late-join", "never-joins", "node-dies", "throttle", "event-lost",
              "event-late", "engine-crash", "engine-absent", "short-delivery", "lost-answer"]  # fmt: skip
     rehearsal = scenario_with(
-        pool(provisioner=way),
-        reservations=[block(count=4), block("b", duration="28h", zone="us-east-1b")],
-        jobs=[job(at=["0s", "10m", "1h", "2h"], lasts="1h"), job("long", at=["5m"], lasts="9h", checkpointEvery="10m")],
-        randomFaults={"count": 8, "kinds": kinds, "until": "4h"}, duration="6h",
-    ).run(seed)  # fmt: skip
+        given.pool(provisioner=way),
+        reservations=[given.block(count=4), given.block("b", duration="28h", zone="us-east-1b")],
+        jobs=[
+            given.job(at=["0s", "10m", "1h", "2h"], lasts="1h"),
+            given.job("long", at=["5m"], lasts="9h", checkpointEvery="10m"),
+        ],
+        randomFaults={"count": 8, "kinds": kinds, "until": "4h"},
+        duration="6h",
+    ).run(seed)
     assert "group" not in ended_by(rehearsal)
 
 
 def test_another_pool_that_launches_natively_keeps_its_templates():
     """Both pools through the same compute, as in production."""
-    beside = pool("beside", labels={"tier": "beside"})
+    beside = given.pool("beside", labels={"tier": "beside"})
     rehearsal = scenario_with(
-        pool(provisioner="asg"), beside,
-        reservations=[block(pool="train"), block("b", pool="beside", zone="us-east-1b")], duration="5h",
+        given.pool(provisioner="asg"), beside,
+        reservations=[given.block(pool="train"), given.block("b", pool="beside", zone="us-east-1b")], duration="5h",
     ).prepare()  # fmt: skip
     rehearsal.run_until(after("2h"))
     assert {template.name.rpartition("-cr-")[2] for template in rehearsal.compute.templates()} == {
@@ -445,8 +447,8 @@ def test_another_pool_that_launches_natively_keeps_its_templates():
 @pytest.mark.parametrize("kind", ["on-demand", "spot"])
 def test_capacity_by_the_hour_comes_through_groups_too(way: str, kind: str):
     rehearsal = scenario_with(
-        pool(provisioner=way, sources=[{"type": kind}], requirements={"instanceTypes": ["g6.12xlarge"]}),
-        jobs=[job(gpus=4, cpu="8", memory="32Gi", at=["0s", "30m"], lasts="20m")], duration="3h",
+        given.pool(provisioner=way, sources=[{"type": kind}], requirements={"instanceTypes": ["g6.12xlarge"]}),
+        jobs=[given.job(gpus=4, cpu="8", memory="32Gi", at=["0s", "30m"], lasts="20m")], duration="3h",
     ).run()  # fmt: skip
     assert {rehearsal.cluster.jobs[name].state for name in ("fit-1", "fit-2")} == {"finished"}
     assert {history.now.source.kind.value for history in rehearsal.cloud.instance_histories.values()} == {
@@ -459,9 +461,9 @@ def test_capacity_by_the_hour_comes_through_groups_too(way: str, kind: str):
 @pytest.mark.parametrize("way", GROUPED)
 def test_a_reservation_on_demand_comes_through_groups_too(way: str):
     rehearsal = scenario_with(
-        pool(provisioner=way, sources=[{"type": "odcr"}]),
-        reservations=[block("a", type="odcr", duration=None)],
-        jobs=[job(lasts="20m")], duration="1h",
+        given.pool(provisioner=way, sources=[{"type": "odcr"}]),
+        reservations=[given.block("a", type="odcr", duration=None)],
+        jobs=[given.job(lasts="20m")], duration="1h",
     ).run()  # fmt: skip
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
 
@@ -469,7 +471,7 @@ def test_a_reservation_on_demand_comes_through_groups_too(way: str):
 def rolled(way: str) -> Rehearsal:
     """The image changes an hour into the scenario."""
     return scenario_with(
-        pool(provisioner=way), reservations=[block(duration="28h")], duration="3h",
+        given.pool(provisioner=way), reservations=[given.block(duration="28h")], duration="3h",
         rolls=[{"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261112"}}],
     ).prepare()  # fmt: skip
 
@@ -499,8 +501,10 @@ def test_a_node_group_takes_a_new_image_once_it_is_scaled_to_zero():
 @pytest.mark.parametrize("way", GROUPED)
 def test_a_burst_of_pods_launches_what_is_missing_and_no_more(way: str):
     rehearsal = scenario_with(
-        pool(provisioner=way, warm=False, limits={"nodes": 6}), reservations=[block(count=8, duration="28h")],
-        jobs=[job(at=["0s", "3s", "6s", "40s", "90s"], lasts="2h")], duration="1h",
-    ).run()  # fmt: skip
+        given.pool(provisioner=way, warm=False, limits={"nodes": 6}),
+        reservations=[given.block(count=8, duration="28h")],
+        jobs=[given.job(at=["0s", "3s", "6s", "40s", "90s"], lasts="2h")],
+        duration="1h",
+    ).run()
     assert len(rehearsal.cloud.instance_histories) == 5
     assert sum(action.intent.count for _, action in actions_done(rehearsal, Launch)) == 5

@@ -8,21 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import (
-    P5,
-    PreparedScenario,
-    actions_done,
-    after,
-    block,
-    fault,
-    journal_lines,
-    last_pod_left_at,
-    plan,
-    platform,
-    pool,
-    scenario_with,
-    service,
-)
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import actions_done, after, journal_lines, last_pod_left_at, scenario_with
 from tidemill.cli.playback import observe_and_decide
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.forecast import forecast
@@ -44,7 +31,7 @@ DEADLINE = after("3h30m")
 
 def two_blocks(
     handover: dict[str, Any], *, second_from: str = "1h", second_for: str = "28h", **fields: Any
-) -> PreparedScenario:
+) -> given.PreparedScenario:
     """Eight replicas on the four nodes of a, at least seven of them promised; b has as many nodes."""
     chat = {
         "replicas": 8, "minAvailable": 7, "gpus": 4, "cpu": "40", "memory": "400Gi", "load": "8m",
@@ -53,13 +40,13 @@ def two_blocks(
     paired = handover.get("method") == "paired"
     b = {"count": 4, "zone": "us-east-1b", "from": second_from, "duration": second_for}
     return scenario_with(
-        pool(),
-        *([pool("second")] if paired else []),
+        given.pool(),
+        *([given.pool("second")] if paired else []),
         reservations=[
-            block("a", count=4, pool="train"),
-            block("b", pool="second" if paired else "train", **b),
+            given.block("a", count=4, pool="train"),
+            given.block("b", pool="second" if paired else "train", **b),
         ],
-        services=[service(**{**chat, **fields.pop("chat", {})})],
+        services=[given.service(**{**chat, **fields.pop("chat", {})})],
         duration="5h",
         **fields,
     )
@@ -137,7 +124,7 @@ def test_the_drain_starts_as_early_as_its_method_needs_and_not_much_earlier(meth
 @pytest.mark.parametrize("method", ["rollout", "scale", "paired"])
 def test_an_engine_that_dies_between_two_steps_goes_on_where_it_stopped(method: str, step: str) -> None:
     """Armed twice, for the first step and for the next: the second engine may die as well."""
-    crashes = [fault("30m", "engine-crash", step=step), fault("31m", "engine-crash", step=step)]
+    crashes = [given.fault("30m", "engine-crash", step=step), given.fault("31m", "engine-crash", step=step)]
     rehearsal = two_blocks(METHODS[method], faults=crashes).run()
     assert downtime_s(rehearsal) == 0
     chat = rehearsal.cluster.services["chat"]
@@ -204,7 +191,7 @@ def test_replicas_without_a_destination_are_not_evicted_while_a_successor_is_abo
 # --- too little overlap: said beforehand, and so it comes ---------------------------------------------
 
 
-def said_and_was(prepared: PreparedScenario, seed: int) -> tuple[int, int]:
+def said_and_was(prepared: given.PreparedScenario, seed: int) -> tuple[int, int]:
     """How long the service would be short, as reckoned three hours before, and how long it was; in seconds."""
     rehearsal = prepared.prepare(seed)
     rehearsal.run_until(after("20m"))
@@ -256,10 +243,10 @@ def test_an_extension_by_a_day_is_a_way_out() -> None:
 def test_a_bridge_on_demand_is_a_way_out() -> None:
     sources = [{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 500, "maxMonthlyUsd": 5000}]
     bridged = two_blocks(SCALE, second_from="4h", chat={"overflow": True})
-    pools = {"train": pool(sources=sources, limits={"nodes": 16})}
-    documents = replace(bridged.spec, pools=pools, platform=platform(budget={"monthlyUsd": 20000}))
+    pools = {"train": given.pool(sources=sources, limits={"nodes": 16})}
+    documents = replace(bridged.spec, pools=pools, platform=given.platform(budget={"monthlyUsd": 20000}))
     for seed in range(5):
-        rehearsal = PreparedScenario(documents, bridged.scenario).prepare(seed)
+        rehearsal = given.PreparedScenario(documents, bridged.scenario).prepare(seed)
         rehearsal.run_until(after("20m"))
         assert not rehearsal.plan.warnings
         rehearsal.run()
@@ -278,14 +265,14 @@ def test_a_pair_that_came_too_late_takes_over_all_the_same() -> None:
 ID_A, ID_B = "cr-0aaaaaaaaaaaaaaaa", "cr-0bbbbbbbbbbbbbbbb"
 
 
-def pinned_to(*ids: str) -> PreparedScenario:
+def pinned_to(*ids: str) -> given.PreparedScenario:
     rehearsal = two_blocks(SCALE)
     a, b = rehearsal.scenario.spec.reservations
     inner = rehearsal.scenario.spec.model_copy(
         update={"reservations": (a.model_copy(update={"id": ID_A}), b.model_copy(update={"id": ID_B}))}
     )
-    pools = {"train": pool(sources=[{"type": "block", "ids": list(ids)}])}
-    return PreparedScenario(
+    pools = {"train": given.pool(sources=[{"type": "block", "ids": list(ids)}])}
+    return given.PreparedScenario(
         replace(rehearsal.spec, pools=pools), rehearsal.scenario.model_copy(update={"spec": inner})
     )
 
@@ -316,12 +303,16 @@ def test_a_successor_bought_by_a_plan_is_used_and_the_service_moves_there() -> N
     """Block a ends on the 19th; the window lacks two instances from then on, and an hour beside it costs a day more."""
     window = {"name": "next", "from": "2026-11-18T11:30:00Z", "to": "2026-11-20T11:00:00Z", "instances": 2}
     rehearsal = scenario_with(
-        pool(),
-        on=platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}),
-        plans=[plan(demand=[{**window, "instanceType": P5}], extend={"policy": "never"}, overlap="1h")],
+        given.pool(),
+        on=given.platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}),
+        plans=[
+            given.plan(
+                demand=[{**window, "instanceType": given.P5}], extend={"policy": "never"}, overlap="1h"
+            )
+        ],
         decisions=[{"at": "1h", "window": "next", "verdict": "approve", "by": "finance"}],
-        reservations=[block("a", pool="train", duration="52h")],
-        services=[service(zeroDowntime=True, handover=SCALE)],
+        reservations=[given.block("a", pool="train", duration="52h")],
+        services=[given.service(zeroDowntime=True, handover=SCALE)],
         duration="60h",
     ).run()
     (bought,) = [reservation for reservation in rehearsal.cloud.all_reservations() if reservation.intent_id]

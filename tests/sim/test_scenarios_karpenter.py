@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sim import scenario_builder as given
 from tests.sim.provisioner_builder import delivered, extended, running, two_blocks
-from tests.sim.scenario_builder import (
-    actions_done,
-    after,
-    block,
-    fault,
-    job,
-    journal_lines,
-    last_pod_left_at,
-    platform,
-    pool,
-    scenario_with,
-)
+from tests.sim.scenario_builder import actions_done, after, journal_lines, last_pod_left_at, scenario_with
 from tidemill.model.plan import Launch
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 # A block of a scenario ends at 11:30: Karpenter acts at 10:50.
 DEADLINE = after("3h20m")
-STATIC = platform(karpenter={"version": "1.11.0", "staticCapacity": True})
+STATIC = given.platform(karpenter={"version": "1.11.0", "staticCapacity": True})
 
 
 def node_pools(rehearsal: Rehearsal) -> set[str]:
@@ -52,9 +42,9 @@ def test_karpenter_launches_and_the_engine_drains_before_karpenter_does(seed: in
 @pytest.mark.requirement("KP-4")
 def test_prepaid_nodes_stay_up_between_jobs():
     rehearsal = scenario_with(
-        pool(provisioner="karpenter", disruption={"consolidateAfter": "1m"}),
-        reservations=[block(duration="28h")],
-        jobs=[job(at=["0s", "2h"], lasts="20m")],
+        given.pool(provisioner="karpenter", disruption={"consolidateAfter": "1m"}),
+        reservations=[given.block(duration="28h")],
+        jobs=[given.job(at=["0s", "2h"], lasts="20m")],
         duration="3h",
     ).run()
     assert len(rehearsal.cloud.instance_histories) == 1
@@ -64,7 +54,9 @@ def test_prepaid_nodes_stay_up_between_jobs():
 @pytest.mark.requirement("KP-8")
 def test_a_warm_pool_has_its_nodes_before_anybody_asks():
     rehearsal = scenario_with(
-        pool(provisioner="karpenter", warm=True), on=STATIC, reservations=[block(**{"from": "30m"})]
+        given.pool(provisioner="karpenter", warm=True),
+        on=STATIC,
+        reservations=[given.block(**{"from": "30m"})],
     ).prepare()
     rehearsal.run_until(after("29m"))
     assert not rehearsal.cloud.instance_histories
@@ -78,7 +70,7 @@ def test_a_warm_pool_has_its_nodes_before_anybody_asks():
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_two_blocks_hand_a_service_over_and_the_objects_move_with_them(seed: int):
     # Warm: who boots nodes for pods alone is minutes late for a hand-over.
-    rehearsal = two_blocks(pool(provisioner="karpenter", warm=True), on=STATIC).prepare(seed)
+    rehearsal = two_blocks(given.pool(provisioner="karpenter", warm=True), on=STATIC).prepare(seed)
     a, b = rehearsal.cloud.names["a"], rehearsal.cloud.names["b"]
     rehearsal.run_until(after("2h"))
     assert node_pools(rehearsal) == {f"train-{a}-warm", f"train-{b}-warm"}
@@ -102,9 +94,12 @@ def test_an_extension_keeps_the_nodes_and_no_object_changes():
 
 def test_a_dead_node_is_replaced_by_karpenter():
     rehearsal = scenario_with(
-        pool(provisioner="karpenter"), reservations=[block(duration="28h")], faults=[fault("1h", "node-dies")],
-        jobs=[job(at=["0s"], lasts="9h", checkpointEvery="10m")], duration="3h",
-    ).run()  # fmt: skip
+        given.pool(provisioner="karpenter"),
+        reservations=[given.block(duration="28h")],
+        faults=[given.fault("1h", "node-dies")],
+        jobs=[given.job(at=["0s"], lasts="9h", checkpointEvery="10m")],
+        duration="3h",
+    ).run()
     assert running(rehearsal) == 1
     assert len(rehearsal.cloud.instance_histories) == 2
 
@@ -113,10 +108,10 @@ def test_a_dead_node_is_replaced_by_karpenter():
 def test_work_that_may_overflow_runs_on_demand_beside_the_block():
     sources = [{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 120, "maxMonthlyUsd": 5000}]
     rehearsal = scenario_with(
-        pool(provisioner="karpenter", sources=sources),
-        on=platform(budget={"monthlyUsd": 100000}),
-        reservations=[block(count=1, duration="28h")],
-        jobs=[job(at=["0s", "1m"], lasts="1h", overflow=True)],
+        given.pool(provisioner="karpenter", sources=sources),
+        on=given.platform(budget={"monthlyUsd": 100000}),
+        reservations=[given.block(count=1, duration="28h")],
+        jobs=[given.job(at=["0s", "1m"], lasts="1h", overflow=True)],
         duration="4h",
     ).run()
     kinds = sorted(history.now.source.kind.value for history in rehearsal.cloud.instance_histories.values())
@@ -127,9 +122,9 @@ def test_work_that_may_overflow_runs_on_demand_beside_the_block():
 
 def test_an_engine_that_dies_loses_nothing():
     rehearsal = scenario_with(
-        pool(provisioner="karpenter"), reservations=[block(duration="28h")],
-        jobs=[job(at=["0s", "10m"], lasts="1h")],
-        faults=[fault("2m", "engine-crash"), fault("12m", "engine-crash")], duration="3h",
+        given.pool(provisioner="karpenter"), reservations=[given.block(duration="28h")],
+        jobs=[given.job(at=["0s", "10m"], lasts="1h")],
+        faults=[given.fault("2m", "engine-crash"), given.fault("12m", "engine-crash")], duration="3h",
     ).run()  # fmt: skip
     assert all(rehearsal.cluster.jobs[name].state == "finished" for name in ("fit-1", "fit-2"))
     assert len(rehearsal.cloud.instance_histories) == 2

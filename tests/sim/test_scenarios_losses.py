@@ -6,24 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from tests.sim.scenario_builder import (
-    actions_done,
-    after,
-    block,
-    fault,
-    job,
-    journal_lines,
-    pool,
-    scenario_with,
-    service,
-)
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import actions_done, after, journal_lines, scenario_with
 from tidemill.model.nodes import InstanceState
 from tidemill.model.plan import Recreate, StartDrain, Terminate
 from tidemill.model.reasons import DrainKind, TerminateKind
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.wording import sentence
 
-PAIR = job("pair", nodes=2, lasts="2h", checkpointEvery="15m", grace="1m")
+PAIR = given.job("pair", nodes=2, lasts="2h", checkpointEvery="15m", grace="1m")
 
 
 def nodes_up(rehearsal: Rehearsal) -> int:
@@ -35,8 +26,8 @@ def nodes_up(rehearsal: Rehearsal) -> int:
 
 @pytest.mark.requirement("PE-9")
 def test_a_node_whose_gpus_never_register_is_replaced_within_the_limit() -> None:
-    faults = [fault("0s", "gpus-never-register")]
-    rehearsal = scenario_with(reservations=[block()], faults=faults, duration="1h30m").run()
+    faults = [given.fault("0s", "gpus-never-register")]
+    rehearsal = scenario_with(reservations=[given.block()], faults=faults, duration="1h30m").run()
     ((at, ended),) = actions_done(rehearsal, Terminate)
     joined = rehearsal.cluster.nodes[ended.instance_id].joined_at
     assert joined is not None
@@ -47,7 +38,9 @@ def test_a_node_whose_gpus_never_register_is_replaced_within_the_limit() -> None
 
 @pytest.mark.requirement("PE-9")
 def test_gpus_that_register_in_their_usual_time_are_waited_for() -> None:
-    rehearsal = scenario_with(reservations=[block()], services=[service(load="0s")], duration="30m").run()
+    rehearsal = scenario_with(
+        reservations=[given.block()], services=[given.service(load="0s")], duration="30m"
+    ).run()
     assert not actions_done(rehearsal, Terminate)
     assert rehearsal.cluster.services["chat"].ready == 2
 
@@ -55,7 +48,9 @@ def test_gpus_that_register_in_their_usual_time_are_waited_for() -> None:
 @pytest.mark.requirement("PE-9")
 @pytest.mark.parametrize("kind", ["never-joins", "gpu-fails"])
 def test_a_node_that_never_joins_or_fails_its_first_check_is_replaced(kind: str) -> None:
-    rehearsal = scenario_with(reservations=[block()], faults=[fault("0s", kind)], duration="1h30m").run()
+    rehearsal = scenario_with(
+        reservations=[given.block()], faults=[given.fault("0s", kind)], duration="1h30m"
+    ).run()
     assert len(actions_done(rehearsal, Terminate)) == 1
     assert nodes_up(rehearsal) == 2
 
@@ -65,8 +60,10 @@ def test_a_node_that_never_joins_or_fails_its_first_check_is_replaced(kind: str)
 
 @pytest.mark.requirement("PE-17")
 def test_a_gang_that_loses_a_node_is_stopped_keeps_its_other_node_and_comes_back_whole() -> None:
-    faults = [fault("1h", "node-dies")]
-    rehearsal = scenario_with(reservations=[block()], jobs=[PAIR], faults=faults, duration="3h15m").run()
+    faults = [given.fault("1h", "node-dies")]
+    rehearsal = scenario_with(
+        reservations=[given.block()], jobs=[PAIR], faults=faults, duration="3h15m"
+    ).run()
     pair = rehearsal.cluster.jobs["pair-1"]
     assert pair.state == "finished"
     assert pair.restarts == 1
@@ -77,8 +74,10 @@ def test_a_gang_that_loses_a_node_is_stopped_keeps_its_other_node_and_comes_back
 
 @pytest.mark.requirement("PE-17")
 def test_a_gang_whose_gpu_fails_leaves_the_broken_node_and_comes_back_whole() -> None:
-    faults = [fault("1h", "gpu-fails")]
-    rehearsal = scenario_with(reservations=[block()], jobs=[PAIR], faults=faults, duration="3h50m").run()
+    faults = [given.fault("1h", "gpu-fails")]
+    rehearsal = scenario_with(
+        reservations=[given.block()], jobs=[PAIR], faults=faults, duration="3h50m"
+    ).run()
     pair = rehearsal.cluster.jobs["pair-1"]
     assert pair.state == "finished"
     ((_, drained), *rest) = [
@@ -94,9 +93,9 @@ def test_a_gang_whose_gpu_fails_leaves_the_broken_node_and_comes_back_whole() ->
 @pytest.mark.requirement("PE-17")
 def test_a_gang_that_no_longer_has_time_is_held_with_the_reason() -> None:
     """It loses a node half an hour before the drain: no checkpoint could be written on a new one."""
-    late = job("pair", nodes=2, lasts="3h", checkpointEvery="40m", at=("10m",), grace="1m")
-    faults = [fault("2h50m", "node-dies")]
-    rehearsal = scenario_with(reservations=[block()], jobs=[late], faults=faults).prepare()
+    late = given.job("pair", nodes=2, lasts="3h", checkpointEvery="40m", at=("10m",), grace="1m")
+    faults = [given.fault("2h50m", "node-dies")]
+    rehearsal = scenario_with(reservations=[given.block()], jobs=[late], faults=faults).prepare()
     rehearsal.run_until(after("3h20m"))
     members = rehearsal.cluster.jobs["pair-1"].uids
     assert all(rehearsal.cluster.pods[uid].gated for uid in members)
@@ -110,11 +109,14 @@ def test_a_gang_that_no_longer_has_time_is_held_with_the_reason() -> None:
 
 @pytest.mark.requirement("PE-17")
 def test_a_gang_that_loses_its_block_s_node_moves_to_the_block_that_lasts() -> None:
-    late = job("pair", nodes=2, lasts="3h", checkpointEvery="40m", at=("10m",), grace="1m")
+    late = given.job("pair", nodes=2, lasts="3h", checkpointEvery="40m", at=("10m",), grace="1m")
     rehearsal = scenario_with(
-        reservations=[block("a"), block("b", zone="us-east-1b", **{"from": "30m"}, duration="28h")],
+        reservations=[
+            given.block("a"),
+            given.block("b", zone="us-east-1b", **{"from": "30m"}, duration="28h"),
+        ],
         jobs=[late],
-        faults=[fault("2h50m", "node-dies", target="a")],
+        faults=[given.fault("2h50m", "node-dies", target="a")],
         duration="8h",
     ).run()
     pair = rehearsal.cluster.jobs["pair-1"]
@@ -124,9 +126,9 @@ def test_a_gang_that_loses_its_block_s_node_moves_to_the_block_that_lasts() -> N
 
 @pytest.mark.requirement("PE-17")
 def test_an_interrupted_spot_node_is_drained_within_its_notice_and_replaced() -> None:
-    spot = pool(sources=[{"type": "spot"}])
-    work = job(lasts="1h", checkpointEvery="10m", grace="30s")
-    faults = [fault("40m", "spot-interruption")]
+    spot = given.pool(sources=[{"type": "spot"}])
+    work = given.job(lasts="1h", checkpointEvery="10m", grace="30s")
+    faults = [given.fault("40m", "spot-interruption")]
     rehearsal = scenario_with(spot, jobs=[work], faults=faults, duration="3h").run()
     assert journal_lines(rehearsal, "instance-ending")
     assert not rehearsal.cluster.kills
@@ -136,10 +138,10 @@ def test_an_interrupted_spot_node_is_drained_within_its_notice_and_replaced() ->
 
 @pytest.mark.requirement("PE-17")
 def test_a_node_that_will_be_retired_is_drained_before_and_its_place_is_filled() -> None:
-    work = job(lasts="3h", checkpointEvery="10m", grace="2m", at=("0s", "0s"))
-    faults = [fault("20m", "retirement", duration="2h")]
+    work = given.job(lasts="3h", checkpointEvery="10m", grace="2m", at=("0s", "0s"))
+    faults = [given.fault("20m", "retirement", duration="2h")]
     rehearsal = scenario_with(
-        reservations=[block(duration="28h")], jobs=[work], faults=faults, duration="8h"
+        reservations=[given.block(duration="28h")], jobs=[work], faults=faults, duration="8h"
     ).run()
     assert journal_lines(rehearsal, "instance-ending")
     assert not rehearsal.cluster.kills
@@ -149,9 +151,9 @@ def test_a_node_that_will_be_retired_is_drained_before_and_its_place_is_filled()
 
 @pytest.mark.requirement("PE-17")
 def test_a_short_delivery_runs_what_came_and_holds_the_gang_that_needs_more() -> None:
-    faults = [fault("10m", "short-delivery")]
-    late = block(**{"from": "1h"}, duration="3h")
-    alone = job(at=("1h",), lasts="20m")
+    faults = [given.fault("10m", "short-delivery")]
+    late = given.block(**{"from": "1h"}, duration="3h")
+    alone = given.job(at=("1h",), lasts="20m")
     pair = {**PAIR, "arrivals": {"at": ["1h"]}}
     rehearsal = scenario_with(reservations=[late], jobs=[alone, pair], faults=faults, duration="2h30m").run()
     assert nodes_up(rehearsal) == 1
@@ -163,9 +165,12 @@ def test_a_short_delivery_runs_what_came_and_holds_the_gang_that_needs_more() ->
 
 @pytest.mark.requirement("PE-17")
 def test_a_service_that_loses_a_node_gets_its_replica_back() -> None:
-    faults = [fault("1h", "node-dies")]
+    faults = [given.fault("1h", "node-dies")]
     rehearsal = scenario_with(
-        reservations=[block(count=3)], services=[service(zeroDowntime=True)], faults=faults, duration="2h"
+        reservations=[given.block(count=3)],
+        services=[given.service(zeroDowntime=True)],
+        faults=faults,
+        duration="2h",
     ).run()
     chat = rehearsal.cluster.services["chat"]
     assert (chat.lowest_ready(), chat.ready) == (1, 2)
@@ -173,8 +178,8 @@ def test_a_service_that_loses_a_node_gets_its_replica_back() -> None:
 
 @pytest.mark.requirement("PE-17")
 def test_every_instance_that_was_lost_leaves_no_node_behind() -> None:
-    faults = [fault("1h", "node-dies", count=2), fault("2h", "gpu-fails")]
-    rehearsal = scenario_with(reservations=[block()], jobs=[PAIR], faults=faults, duration="3h").run()
+    faults = [given.fault("1h", "node-dies", count=2), given.fault("2h", "gpu-fails")]
+    rehearsal = scenario_with(reservations=[given.block()], jobs=[PAIR], faults=faults, duration="3h").run()
     alive = {
         history.now.id
         for history in rehearsal.cloud.instance_histories.values()

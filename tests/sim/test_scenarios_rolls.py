@@ -8,17 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import (
-    actions_done,
-    after,
-    block,
-    fault,
-    job,
-    journal_lines,
-    pool,
-    scenario_with,
-    service,
-)
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import actions_done, after, journal_lines, scenario_with
 from tidemill.model.plan import StartDrain, Terminate
 from tidemill.model.reasons import DrainKind
 from tidemill.sim.scenario.rehearsal import Rehearsal
@@ -29,7 +20,7 @@ ROLL = {"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261201"}}
 def rolled(*, count: int = 3, at: str = "1h", duration: str = "12h", **scenario: Any) -> Rehearsal:
     """A warm block that is full, and the image changes after an hour."""
     return scenario_with(
-        reservations=[block(count=count, duration="28h")],
+        reservations=[given.block(count=count, duration="28h")],
         rolls=[{**ROLL, "at": at}],
         duration=duration,
         **scenario,
@@ -85,7 +76,7 @@ def test_at_most_one_node_of_the_block_is_missing_at_any_time():
 
 def test_a_gang_is_not_broken_for_a_new_image():
     """It runs on all three nodes until 5h: the first of them goes then, and nobody was stopped."""
-    trio = job("trio", nodes=3, lasts="4h30m", checkpointEvery="30m")
+    trio = given.job("trio", nodes=3, lasts="4h30m", checkpointEvery="30m")
     rehearsal = rolled(jobs=[trio], duration="9h")
     rehearsal.run()
     one = rehearsal.cluster.jobs["trio-1"]
@@ -97,7 +88,7 @@ def test_a_gang_is_not_broken_for_a_new_image():
 
 def test_a_job_without_checkpoints_is_let_finish_and_one_with_checkpoints_moves():
     rehearsal = rolled(
-        jobs=[job("whole", lasts="4h"), job("saved", lasts="4h", checkpointEvery="15m")], count=2
+        jobs=[given.job("whole", lasts="4h"), given.job("saved", lasts="4h", checkpointEvery="15m")], count=2
     )
     rehearsal.run()
     assert rehearsal.cluster.jobs["whole-1"].restarts == 0
@@ -108,7 +99,7 @@ def test_a_job_without_checkpoints_is_let_finish_and_one_with_checkpoints_moves(
 
 def test_a_stream_of_jobs_does_not_hold_the_roll_for_ever():
     """There is always another job: the node that is free soonest is closed to new ones, so it does get its turn."""
-    busy = job("busy", lasts="50m", at=[f"{minutes}m" for minutes in range(0, 540, 20)])
+    busy = given.job("busy", lasts="50m", at=[f"{minutes}m" for minutes in range(0, 540, 20)])
     rehearsal = rolled(jobs=[busy], count=2, duration="12h")
     rehearsal.run()
     assert old_ones(rehearsal) == 0
@@ -116,7 +107,7 @@ def test_a_stream_of_jobs_does_not_hold_the_roll_for_ever():
 
 
 def test_a_service_stays_above_its_minimum_while_its_nodes_are_replaced():
-    rehearsal = rolled(services=[service(replicas=2, minAvailable=1, zeroDowntime=True)], count=3)
+    rehearsal = rolled(services=[given.service(replicas=2, minAvailable=1, zeroDowntime=True)], count=3)
     rehearsal.run()
     assert rehearsal.cluster.services["chat"].lowest_ready() >= 1
     assert old_ones(rehearsal) == 0
@@ -124,25 +115,27 @@ def test_a_service_stays_above_its_minimum_while_its_nodes_are_replaced():
 
 def test_nothing_is_replaced_when_the_block_is_nearly_over():
     """The drain begins at 10:50. A node that goes at 9:30 is back by 9:48 and of use for an hour; later is too late."""
-    rehearsal = scenario_with(reservations=[block(count=2)], rolls=[{**ROLL, "at": "2h5m"}]).run()
+    rehearsal = scenario_with(reservations=[given.block(count=2)], rolls=[{**ROLL, "at": "2h5m"}]).run()
     assert journal_lines(rehearsal, "image-rolled")
     assert not drifted(rehearsal)
-    early = scenario_with(reservations=[block(count=2)], rolls=[{**ROLL, "at": "2h"}]).run()
+    early = scenario_with(reservations=[given.block(count=2)], rolls=[{**ROLL, "at": "2h"}]).run()
     assert drifted(early)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_roll_under_mixed_work_and_faults_keeps_every_invariant(seed: int):
     work = [
-        job("pair", nodes=2, lasts="2h", checkpointEvery="20m", at=("10m", "3h")),
-        job("whole", lasts="1h10m", at=("0s", "2h", "4h")),
-        job("small", lasts="40m", gpus=2, cpu="20", memory="100Gi", at=[f"{n}h" for n in range(9)]),
+        given.job("pair", nodes=2, lasts="2h", checkpointEvery="20m", at=("10m", "3h")),
+        given.job("whole", lasts="1h10m", at=("0s", "2h", "4h")),
+        given.job("small", lasts="40m", gpus=2, cpu="20", memory="100Gi", at=[f"{n}h" for n in range(9)]),
     ]
     rehearsal = scenario_with(
-        pool(limits={"nodes": 8}),
-        reservations=[block(count=4, duration="28h")],
+        given.pool(limits={"nodes": 8}),
+        reservations=[given.block(count=4, duration="28h")],
         jobs=work,
-        services=[service(replicas=2, minAvailable=1, zeroDowntime=True, gpus=4, cpu="40", memory="300Gi")],
+        services=[
+            given.service(replicas=2, minAvailable=1, zeroDowntime=True, gpus=4, cpu="40", memory="300Gi")
+        ],
         rolls=[ROLL],
         randomFaults={
             "count": 4,
@@ -156,7 +149,7 @@ def test_a_roll_under_mixed_work_and_faults_keeps_every_invariant(seed: int):
                 "event-lost",
             ],
         },
-        faults=[fault("5h", "engine-absent", duration="20m")],
+        faults=[given.fault("5h", "engine-absent", duration="20m")],
         duration="16h",
     ).run(seed)
     assert old_ones(rehearsal) == 0

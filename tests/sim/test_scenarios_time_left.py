@@ -7,32 +7,23 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import (
-    BLOCK_END,
-    actions_done,
-    after,
-    block,
-    fault,
-    job,
-    journal_lines,
-    pool,
-    scenario_with,
-)
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import BLOCK_END, actions_done, after, journal_lines, scenario_with
 from tidemill.model.plan import Launch, Recreate, StartDrain
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-17")
 
-SAVED = job("saved", lasts="9h", checkpointEvery="10m", grace="1m", at=("0s", "0s"))
-PAIR = job("pair", nodes=2, lasts="9h", checkpointEvery="10m", grace="1m")
+SAVED = given.job("saved", lasts="9h", checkpointEvery="10m", grace="1m", at=("0s", "0s"))
+PAIR = given.job("pair", nodes=2, lasts="9h", checkpointEvery="10m", grace="1m")
 EARLY, LATE = "1h", "3h10m"  # the drain begins at 3h20m
 DRAIN = BLOCK_END - timedelta(minutes=40)
 
 
 def struck(kind: str, at: str, *jobs: Any, **more: Any) -> Rehearsal:
-    faults = [fault(at, kind, target=more.pop("target", ""), duration="2h")]
-    return scenario_with(reservations=[block()], jobs=list(jobs), faults=faults, **more).run()
+    faults = [given.fault(at, kind, target=more.pop("target", ""), duration="2h")]
+    return scenario_with(reservations=[given.block()], jobs=list(jobs), faults=faults, **more).run()
 
 
 def launched_after(rehearsal: Rehearsal, at: str) -> int:
@@ -68,9 +59,9 @@ def test_a_node_lost_just_before_the_drain_is_not_replaced(kind: str) -> None:
 
 def test_a_broken_gpu_moves_a_job_to_a_free_node_that_lasts() -> None:
     rehearsal = scenario_with(
-        reservations=[block(), block("b", zone="us-east-1b", duration="28h", count=1)],
-        jobs=[job("saved", lasts="6h", checkpointEvery="10m", grace="1m", at=("0s", "0s"))],
-        faults=[fault(LATE, "gpu-fails", target="a")],
+        reservations=[given.block(), given.block("b", zone="us-east-1b", duration="28h", count=1)],
+        jobs=[given.job("saved", lasts="6h", checkpointEvery="10m", grace="1m", at=("0s", "0s"))],
+        faults=[given.fault(LATE, "gpu-fails", target="a")],
         duration="12h",
     ).run()
     assert {one.state for one in rehearsal.cluster.jobs.values()} == {"finished"}
@@ -104,8 +95,8 @@ def test_a_gang_that_loses_a_member_too_late_is_held_whole_with_the_reason(kind:
 def test_a_gang_whose_node_is_to_be_retired_moves_before_that_and_comes_back_whole() -> None:
     """Told two hours ahead: asked for a checkpoint, stopped as a whole, its other node kept."""
     rehearsal = scenario_with(
-        reservations=[block(duration="28h")], jobs=[{**PAIR, "duration": {"fixed": "5h"}}],
-        faults=[fault(EARLY, "retirement", duration="2h")], duration="9h",
+        reservations=[given.block(duration="28h")], jobs=[{**PAIR, "duration": {"fixed": "5h"}}],
+        faults=[given.fault(EARLY, "retirement", duration="2h")], duration="9h",
     ).run()  # fmt: skip
     pair = rehearsal.cluster.jobs["pair-1"]
     assert pair.state == "finished"
@@ -117,10 +108,10 @@ def test_a_gang_whose_node_is_to_be_retired_moves_before_that_and_comes_back_who
 
 
 def test_an_interrupted_spot_node_costs_at_most_the_work_since_the_last_checkpoint() -> None:
-    spot = pool(sources=[{"type": "spot"}])
-    work = job("saved", lasts="2h", checkpointEvery="10m", grace="30s")
+    spot = given.pool(sources=[{"type": "spot"}])
+    work = given.job("saved", lasts="2h", checkpointEvery="10m", grace="30s")
     rehearsal = scenario_with(
-        spot, jobs=[work], faults=[fault(EARLY, "spot-interruption")], duration="5h"
+        spot, jobs=[work], faults=[given.fault(EARLY, "spot-interruption")], duration="5h"
     ).run()
     saved = rehearsal.cluster.jobs["saved-1"]
     assert saved.state == "finished"
@@ -128,10 +119,10 @@ def test_an_interrupted_spot_node_costs_at_most_the_work_since_the_last_checkpoi
 
 
 def test_a_job_that_would_start_over_is_evicted_from_an_interrupted_node_at_once() -> None:
-    spot = pool(sources=[{"type": "spot"}])
-    work = job("whole", lasts="2h", grace="30s")
+    spot = given.pool(sources=[{"type": "spot"}])
+    work = given.job("whole", lasts="2h", grace="30s")
     rehearsal = scenario_with(
-        spot, jobs=[work], faults=[fault(EARLY, "spot-interruption")], duration="5h"
+        spot, jobs=[work], faults=[given.fault(EARLY, "spot-interruption")], duration="5h"
     ).run()
     assert not rehearsal.cluster.kills
     assert rehearsal.cluster.jobs["whole-1"].state == "finished"
@@ -139,7 +130,7 @@ def test_a_job_that_would_start_over_is_evicted_from_an_interrupted_node_at_once
 
 def test_a_node_to_be_retired_after_its_block_ends_is_drained_for_the_block() -> None:
     rehearsal = scenario_with(
-        reservations=[block()], jobs=[SAVED], faults=[fault(LATE, "retirement", duration="5h")]
+        reservations=[given.block()], jobs=[SAVED], faults=[given.fault(LATE, "retirement", duration="5h")]
     ).run()
     assert {
         "must be empty by 2026-11-17T11:00:00Z" in sentence(one.reason)
@@ -153,11 +144,11 @@ def test_a_node_to_be_retired_after_its_block_ends_is_drained_for_the_block() ->
 def test_a_short_delivery_sends_the_gang_to_the_block_that_can_hold_it() -> None:
     rehearsal = scenario_with(
         reservations=[
-            block("a", **{"from": "1h"}, duration="3h"),
-            block("b", zone="us-east-1b", **{"from": "2h"}, duration="26h"),
+            given.block("a", **{"from": "1h"}, duration="3h"),
+            given.block("b", zone="us-east-1b", **{"from": "2h"}, duration="26h"),
         ],
-        jobs=[job("pair", nodes=2, lasts="1h", at=("1h",))],
-        faults=[fault("10m", "short-delivery", target="a")],
+        jobs=[given.job("pair", nodes=2, lasts="1h", at=("1h",))],
+        faults=[given.fault("10m", "short-delivery", target="a")],
         duration="6h",
     ).run()  # fmt: skip
     pair = rehearsal.cluster.jobs["pair-1"]

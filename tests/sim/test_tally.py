@@ -8,20 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import (
-    BLOCK_END,
-    PreparedScenario,
-    actions_done,
-    after,
-    block,
-    fault,
-    job,
-    plan,
-    platform,
-    pool,
-    scenario_with,
-    service,
-)
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import BLOCK_END, PreparedScenario, actions_done, after, scenario_with
 from tidemill.catalog import load
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.offers import OfferQuery
@@ -36,7 +24,7 @@ from tidemill.spec.units import parse_duration
 
 NOW = datetime(2026, 11, 17, 8, 0, tzinfo=UTC)
 DAY_BEFORE = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)
-ON_DEMAND = pool(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "10h"})
+ON_DEMAND = given.pool(sources=[{"type": "on-demand"}], disruption={"consolidateAfter": "10h"})
 
 
 def outcome(rehearsal: PreparedScenario) -> Outcome:
@@ -48,14 +36,16 @@ def outcome(rehearsal: PreparedScenario) -> Outcome:
 
 def test_a_held_job_is_reported_with_what_held_it_while_there_was_capacity() -> None:
     """Hours after the block's end it waits for capacity like everybody else: that is not why it never ran."""
-    long = job(lasts="20h", at=("5m",))
-    row = outcome(scenario_with(reservations=[block()], jobs=[long], duration="9h")).jobs[0]
+    long = given.job(lasts="20h", at=("5m",))
+    row = outcome(scenario_with(reservations=[given.block()], jobs=[long], duration="9h")).jobs[0]
     assert row.state == "held"
     assert "lasts that long" in row.reason
 
 
 def test_a_job_that_came_when_there_was_no_capacity_waits_for_capacity() -> None:
-    row = outcome(scenario_with(reservations=[block()], jobs=[job(at=("5h",))], duration="9h")).jobs[0]
+    row = outcome(
+        scenario_with(reservations=[given.block()], jobs=[given.job(at=("5h",))], duration="9h")
+    ).jobs[0]
     assert (row.state, row.reason) == ("held", "pool train has no active capacity")
 
 
@@ -121,14 +111,18 @@ def test_a_pod_that_waits_no_longer_has_no_open_reason() -> None:
 
 def test_the_replicas_of_a_service_do_not_add_up_to_a_longer_wait() -> None:
     """Two of them held half an hour each were not held for an hour."""
-    rehearsal = scenario_with(reservations=[block()], services=[service()], duration="9h").run()
+    rehearsal = scenario_with(reservations=[given.block()], services=[given.service()], duration="9h").run()
     (row,) = tally(rehearsal, scenario="test", wall_s=0.0).services
     assert row.waiting == 2
     assert row.reason == "pool train has no active capacity"
 
 
 def test_the_journal_says_one_gpu_in_the_singular() -> None:
-    told = outcome(scenario_with(reservations=[block()], jobs=[job(gpus=1), job("large")], duration="1h"))
+    told = outcome(
+        scenario_with(
+            reservations=[given.block()], jobs=[given.job(gpus=1), given.job("large")], duration="1h"
+        )
+    )
     submitted = [line[3] for line in told.journal if line[1] == "job-submitted"]
     assert [", 1 GPU, " in line for line in submitted] == [True, False]
     assert ", 8 GPUs, " in submitted[1]
@@ -140,8 +134,8 @@ def test_the_journal_says_one_gpu_in_the_singular() -> None:
 def buying(**platform_spec: Any) -> Outcome:
     return outcome(
         scenario_with(
-            on=platform(**platform_spec),
-            plans=[plan()],
+            on=given.platform(**platform_spec),
+            plans=[given.plan()],
             start=DAY_BEFORE,
             duration="6h",
             decisions=[{"at": "1h", "window": "sprint", "verdict": "approve", "by": "finance"}],
@@ -182,7 +176,7 @@ def test_a_purchase_that_was_made_names_its_block_and_fee() -> None:
 
 def test_an_extension_asked_for_too_late_is_in_the_journal_with_the_rule_that_forbids_it() -> None:
     late = {"at": "3h25m", "block": "a", "by": "1d", "settlesAfter": "30m"}
-    told = outcome(scenario_with(reservations=[block()], extensions=[late]))
+    told = outcome(scenario_with(reservations=[given.block()], extensions=[late]))
     (line,) = [line for line in told.journal if line[1] == "extension-refused"]
     assert line[2] == "a"
     assert line[3].startswith("the extension by 1d was refused: ")
@@ -193,9 +187,9 @@ def test_an_extension_asked_for_too_late_is_in_the_journal_with_the_rule_that_fo
 
 
 def test_pods_that_died_without_their_grace_are_rows_and_counted() -> None:
-    absent = fault("2h", "engine-absent", duration="2h")
-    endless = job(lasts="9h", expected="30m", grace="5m")
-    told = outcome(scenario_with(reservations=[block()], jobs=[endless], faults=[absent]))
+    absent = given.fault("2h", "engine-absent", duration="2h")
+    endless = given.job(lasts="9h", expected="30m", grace="5m")
+    told = outcome(scenario_with(reservations=[given.block()], jobs=[endless], faults=[absent]))
     (row,) = told.kills
     assert (row.at, row.grace_s, row.grace_had_s) == (after("3h30m"), 300, 0)
     assert row.pod.startswith("training/fit-1")
@@ -206,8 +200,8 @@ def test_pods_that_died_without_their_grace_are_rows_and_counted() -> None:
 
 
 def test_a_service_that_never_reaches_its_minimum_is_down_from_half_an_hour_after_its_start() -> None:
-    large = service(replicas=5, minAvailable=4)
-    (row,) = outcome(scenario_with(reservations=[block()], services=[large], duration="3h")).services
+    large = given.service(replicas=5, minAvailable=4)
+    (row,) = outcome(scenario_with(reservations=[given.block()], services=[large], duration="3h")).services
     assert row.downtime_s == timedelta(hours=2, minutes=30).total_seconds()
     assert row.down == ((after("30m"), after("3h")),)
     assert row.waiting == 3
@@ -215,7 +209,9 @@ def test_a_service_that_never_reaches_its_minimum_is_down_from_half_an_hour_afte
 
 
 def test_a_service_that_is_slow_to_come_up_within_half_an_hour_was_not_down() -> None:
-    (row,) = outcome(scenario_with(reservations=[block()], services=[service()], duration="3h")).services
+    (row,) = outcome(
+        scenario_with(reservations=[given.block()], services=[given.service()], duration="3h")
+    ).services
     assert (row.downtime_s, row.down, row.waiting, row.reason) == (0, (), 0, "")
 
 
@@ -223,20 +219,20 @@ def test_a_service_that_is_slow_to_come_up_within_half_an_hour_was_not_down() ->
 
 
 def test_hours_of_a_block_that_lie_ahead_are_not_idle() -> None:
-    told = outcome(scenario_with(reservations=[block()], duration="1h"))
+    told = outcome(scenario_with(reservations=[given.block()], duration="1h"))
     fee = told.blocks[0].fee_usd
     assert told.cost_usd["idle"] == pytest.approx(fee / 4, rel=0.03)
     assert told.cost_usd["total"] == fee
 
 
 def test_a_block_that_delivered_nothing_was_idle_for_all_its_time() -> None:
-    told = outcome(scenario_with(reservations=[block(delivered=0)]))
+    told = outcome(scenario_with(reservations=[given.block(delivered=0)]))
     assert told.cost_usd["idle"] == pytest.approx(told.blocks[0].fee_usd, rel=0.03)
     assert told.cost_usd["idle"] > 0
 
 
 def test_hourly_capacity_that_runs_no_work_is_idle() -> None:
-    told = outcome(scenario_with(ON_DEMAND, jobs=[job(lasts="1h")], duration="4h"))
+    told = outcome(scenario_with(ON_DEMAND, jobs=[given.job(lasts="1h")], duration="4h"))
     spent, hours = told.cost_usd["on_demand"], told.gpu_hours
     assert spent > 0
     assert told.cost_usd["idle"] == pytest.approx(spent * (1 - hours["used"] / hours["paid"]), rel=0.02)
@@ -245,8 +241,8 @@ def test_hourly_capacity_that_runs_no_work_is_idle() -> None:
 
 def test_a_reservation_by_the_hour_is_idle_where_no_pod_has_its_accelerators() -> None:
     held = {"name": "r", "type": "odcr", "instanceType": "p5.48xlarge", "count": 2, "zone": "us-east-1a"}
-    half = job(lasts="3h50m")
-    on_odcr = pool(sources=[{"type": "odcr"}])
+    half = given.job(lasts="3h50m")
+    on_odcr = given.pool(sources=[{"type": "odcr"}])
     told = outcome(scenario_with(on_odcr, reservations=[held], jobs=[half], duration="4h"))
     assert told.cost_usd["idle"] == pytest.approx(told.cost_usd["on_demand"] / 2, rel=0.1)
 
@@ -256,7 +252,7 @@ def test_a_reservation_by_the_hour_is_idle_where_no_pod_has_its_accelerators() -
 
 @pytest.mark.requirement("PE-16")
 def test_a_blocks_hours_are_priced_on_demand_those_delivered_and_those_used() -> None:
-    told = outcome(scenario_with(reservations=[block()], jobs=[job(lasts="1h")], duration="2h"))
+    told = outcome(scenario_with(reservations=[given.block()], jobs=[given.job(lasts="1h")], duration="2h"))
     (row,) = told.blocks
     price = load().types["p5.48xlarge"].on_demand_usd_h
     assert price is not None
@@ -272,21 +268,23 @@ def test_a_blocks_hours_are_priced_on_demand_those_delivered_and_those_used() ->
 
 @pytest.mark.requirement("PE-16")
 def test_a_block_of_a_type_without_a_price_is_left_out_and_named() -> None:
-    p5e = pool(requirements={"instanceTypes": ["p5e.48xlarge"]})
-    same = outcome(scenario_with(p5e, reservations=[block(instanceType="p5e.48xlarge")])).on_demand_equivalent
+    p5e = given.pool(requirements={"instanceTypes": ["p5e.48xlarge"]})
+    same = outcome(
+        scenario_with(p5e, reservations=[given.block(instanceType="p5e.48xlarge")])
+    ).on_demand_equivalent
     assert (same.delivered_usd, same.fees_usd, same.unpriced) == (0.0, 0.0, ("p5e.48xlarge",))
 
 
 @pytest.mark.requirement("PE-16")
 def test_a_block_that_was_never_paid_is_in_no_sum_on_demand() -> None:
-    (row,) = outcome(scenario_with(reservations=[block()])).blocks
+    (row,) = outcome(scenario_with(reservations=[given.block()])).blocks
     unpaid = replace(row, state="payment-failed", fee_usd=9_999)
     start, end = row.start, row.end
     assert on_demand_equivalent((row, unpaid), start, end) == on_demand_equivalent((row,), start, end)
 
 
 def test_without_subnets_the_simulated_zone_lies_in_the_platforms_region() -> None:
-    rehearsal = scenario_with(on=platform(region="eu-west-1", subnets={})).prepare()
+    rehearsal = scenario_with(on=given.platform(region="eu-west-1", subnets={})).prepare()
     query = OfferQuery("p5.48xlarge", 1, timedelta(days=1), after("0s"), after("0s") + timedelta(days=14))
     offers = rehearsal.cloud.search_offers(query)
     assert {offer.zone for offer in offers} == {"eu-west-1a"}
@@ -294,9 +292,9 @@ def test_without_subnets_the_simulated_zone_lies_in_the_platforms_region() -> No
 
 def test_a_block_drains_from_when_its_end_is_drained_for_and_not_from_a_node_that_was_replaced() -> None:
     rehearsal = scenario_with(
-        reservations=[block()],
-        jobs=[job(lasts="9h", checkpointEvery="20m")],
-        faults=[fault("1h", "gpu-fails")],
+        reservations=[given.block()],
+        jobs=[given.job(lasts="9h", checkpointEvery="20m")],
+        faults=[given.fault("1h", "gpu-fails")],
     ).run()
     (row,) = tally(rehearsal, scenario="test", wall_s=1.0).blocks
     assert any(

@@ -5,17 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.yaml_documents import (
-    NODE_CLASS,
-    PLATFORM,
-    block,
-    joined,
-    messages,
-    plan,
-    pool,
-    scenario,
-    window,
-)
+from tests.spec.documents import NODE_CLASS, PLATFORM, block, joined, messages, plan, pool, scenario, window
 
 BLOCK_POOL = pool("sources: [{type: block}]")
 

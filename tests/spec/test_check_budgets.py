@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.yaml_documents import NODE_CLASS, joined, messages, pool
+from tests.spec.documents import NODE_CLASS, joined, messages, pool
 
 pytestmark = pytest.mark.requirement("PE-7")
 

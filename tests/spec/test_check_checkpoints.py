@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.scenario_builder import block, job, scenario_with
 from tests.spec.conftest import Reader
-from tests.spec.yaml_documents import scenario
+from tests.spec.documents import scenario
 
 pytestmark = pytest.mark.requirement("TR-17")
 JOB = "{name: fit, gpus: 8, checkpointEvery: 1h, %s arrivals: {at: [0s]}, duration: {fixed: 2h}}"

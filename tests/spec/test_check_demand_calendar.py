@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.yaml_documents import NODE_CLASS, PLATFORM, joined, messages, plan, pool, window
+from tests.spec.documents import NODE_CLASS, PLATFORM, joined, messages, plan, pool, window
 from tidemill.spec.capacity_plan import CapacityPlan
 
 BLOCK_POOL = pool("sources: [{type: block}]")

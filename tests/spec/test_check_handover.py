@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.yaml_documents import scenario
+from tests.spec.documents import scenario
 from tidemill.spec.problem import Problem
 
 pytestmark = pytest.mark.requirement("TR-11")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.yaml_documents import NODE_CLASS, block, joined, pool, scenario
+from tests.spec.documents import NODE_CLASS, block, joined, pool, scenario
 
 pytestmark = pytest.mark.requirement("TR-11")
 SERVING = pool("sources: [{type: block}]", "labels: {tier: serve}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.yaml_documents import NODE_CLASS, block, joined, messages, plan, pool, scenario, window
+from tests.spec.documents import NODE_CLASS, block, joined, messages, plan, pool, scenario, window
 from tidemill.ports import Account, Cloud, Cluster, Ledger
 from tidemill.sim.scenario.script import CRASH_STEPS
 from tidemill.spec.check.scenario import CRASH_STEPS as ACCEPTED_STEPS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.yaml_documents import NODE_CLASS, PLATFORM, joined, plan, pool, window
+from tests.spec.documents import NODE_CLASS, PLATFORM, joined, plan, pool, window
 from tidemill.spec.read import load
 
 KARPENTER = pool("provisioner: karpenter", "sources: [{type: block}]")

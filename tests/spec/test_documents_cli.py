@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.spec.documents import NODE_CLASS, joined, pool
 from tests.spec.test_import_ryvn import EBS_CLASS, ONE_NODE_POOL
-from tests.spec.yaml_documents import NODE_CLASS, joined, pool
 from tidemill.cli.documents import import_, schema, validate
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spec.yaml_documents import NODE_CLASS
+from tests.spec.documents import NODE_CLASS
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.importers.ryvn import import_ryvn
 from tidemill.spec.node_class import NodeClass

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.yaml_documents import messages, scenario
+from tests.spec.documents import messages, scenario
 from tidemill.model.errors import SpecError
 from tidemill.model.labels import Expression, Toleration
 from tidemill.model.pods import PodShape, PodTerm, Spread

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.yaml_documents import NODE_CLASS, PLATFORM, joined, messages, plan, pool, scenario, window
+from tests.spec.documents import NODE_CLASS, PLATFORM, joined, messages, plan, pool, scenario, window
 from tidemill.catalog import Catalog
 from tidemill.model.errors import SpecError
 from tidemill.spec.compute_pool import ComputePool

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.model.planner_reasons import (
-    MitigationNote,
-    MitigationNoteKind,
-    OfferRefusal,
-    OfferRefusalKind,
-)
+from tidemill.model.planner_reasons import MitigationNote, MitigationNoteKind, OfferRefusal, OfferRefusalKind
 from tidemill.spec import names
 from tidemill.wording.templates import Sentence, fill
 

@@ -16,13 +16,7 @@ from tidemill.decide.placement.launch_options import end_of_option, usable_reser
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.queue_item import QueueItem, lasts, time_needed, useful_until
 from tidemill.decide.scheduler_rules import admits, tolerates
-from tidemill.model.capacity import (
-    LIVE_STATES,
-    NOT_STARTED_STATES,
-    Reservation,
-    Source,
-    SourceKind,
-)
+from tidemill.model.capacity import LIVE_STATES, NOT_STARTED_STATES, Reservation, Source, SourceKind
 from tidemill.model.labels import Pairs
 from tidemill.model.plan import UnmetCode
 from tidemill.model.pods import PodShape

@@ -36,12 +36,7 @@ from tidemill.decide.purchasing.planner.inputs import (
     Prices,
 )
 from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan
-from tidemill.decide.purchasing.replan_schedule import (
-    PlanningRound,
-    basis,
-    held_and_expected,
-    planning_round,
-)
+from tidemill.decide.purchasing.replan_schedule import PlanningRound, basis, held_and_expected, planning_round
 from tidemill.model.capacity import Reservation
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import ExtensionOffer, Offer

@@ -27,12 +27,7 @@ from tidemill.decide.purchasing.purchase_intents import (
     propose_again_at,
 )
 from tidemill.model.capacity import Reservation
-from tidemill.model.ec2_facts import (
-    LEGAL_DURATIONS,
-    LONGEST_BLOCK,
-    grid_at_or_before,
-    round_up_duration,
-)
+from tidemill.model.ec2_facts import LEGAL_DURATIONS, LONGEST_BLOCK, grid_at_or_before, round_up_duration
 from tidemill.model.offers import (
     ExtensionOffer,
     ExtensionQuery,

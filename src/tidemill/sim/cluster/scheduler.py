@@ -20,11 +20,7 @@ from tidemill.sim.cluster.api_server import ApiServer
 from tidemill.sim.cluster.pod_filters import PodFilters, SpreadDomains, spread_domains
 from tidemill.sim.cluster.preemption import find_candidate
 from tidemill.sim.cluster.scheduler_cache import NodeInfo, pod_requests
-from tidemill.sim.cluster.scheduler_filters import (
-    matches_node_affinity,
-    reaches_volumes,
-    untolerated_taint,
-)
+from tidemill.sim.cluster.scheduler_filters import matches_node_affinity, reaches_volumes, untolerated_taint
 from tidemill.sim.cluster.scoring import count_soft_taints, scores
 from tidemill.spec import names
 

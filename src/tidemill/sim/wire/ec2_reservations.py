@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.model.capacity import (
-    NOT_STARTED_STATES,
-    UNPAID_STATES,
-    Reservation,
-    SourceKind,
-)
+from tidemill.model.capacity import NOT_STARTED_STATES, UNPAID_STATES, Reservation, SourceKind
 from tidemill.model.labels import Pairs
 from tidemill.sim.wire.errors import AwsError
 from tidemill.sim.wire.operations import ApiCall, Result, operation
