@@ -31,6 +31,21 @@ def documents(days: int) -> tuple[Spec, Scenario]:
     return loaded.checked_spec(), scenario.model_copy(update={"spec": short})
 
 
+class WaitingPlanner(PlannerThread):
+    """Begins to plan when the gate opens."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def begin(self, work, otherwise):
+        def later():
+            self._gate.wait(60)
+            return work()
+
+        super().begin(later, otherwise)
+
+
 def wait_for(executor: PlannerThread) -> None:
     assert executor._thread is not None
     executor._thread.join(timeout=60)
@@ -65,19 +80,10 @@ def test_a_failure_of_the_planner_is_logged_and_gives_a_result_without_a_plan(ca
 
 def test_the_engine_ticks_while_the_planner_runs_and_proposes_when_it_is_done():
     gate = threading.Event()
+    made: list[PlannerThread] = []
 
-    class Slow(PlannerThread):
-        def begin(self, work, otherwise):
-            def later():
-                gate.wait(60)
-                return work()
-
-            super().begin(later, otherwise)
-
-    made: list[Slow] = []
-
-    def executor() -> Slow:
-        made.append(Slow())
+    def executor() -> PlannerThread:
+        made.append(WaitingPlanner(gate))
         return made[-1]
 
     spec, scenario = documents(days=2)
@@ -134,17 +140,8 @@ def test_a_restarted_engine_plans_again_and_buys_nothing_twice():
 
 def test_the_clock_of_a_live_rehearsal_stops_while_the_planner_runs():
     gate = threading.Event()
-
-    class Slow(PlannerThread):
-        def begin(self, work, otherwise):
-            def later():
-                gate.wait(60)
-                return work()
-
-            super().begin(later, otherwise)
-
     spec, scenario = documents(days=2)
-    rehearsal = Rehearsal(spec, scenario, 1, planner_executor=Slow)
+    rehearsal = Rehearsal(spec, scenario, 1, planner_executor=lambda: WaitingPlanner(gate))
     playback = Playback(rehearsal, "weeks", Pace(rehearsal.end, wall_s=10, speed=3600))
     for second in range(3):
         playback.advance(passed_s=1, elapsed_s=second, within_s=30)

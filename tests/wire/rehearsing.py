@@ -10,6 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
+from tests.sim import scenario_builder as given
 from tests.sim.scenario_builder import PreparedScenario
 from tests.wire.groups import ROLE
 from tidemill.aws.account import AwsAccount
@@ -18,6 +19,26 @@ from tidemill.aws.session import Aws, RateLimits
 from tidemill.provision import ProvisionedCloud
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.wire import WireServer
+
+ONE_BLOCK_AND_JOBS: dict[str, Any] = {
+    "reservations": [given.block(**{"from": "30m"}, duration="3h30m")],
+    "jobs": [
+        given.job(at=["0s", "1h"], lasts="40m"),
+        given.job("long", at=["2h"], lasts="9h", checkpointEvery="10m"),
+    ],
+}
+_CHAT: dict[str, Any] = {
+    "replicas": 4, "minAvailable": 3, "gpus": 4, "cpu": "40", "memory": "400Gi", "load": "8m",
+    "zeroDowntime": True, "handover": {"method": "rollout", "maxSurge": 2, "maxUnavailable": 0},
+}  # fmt: skip
+TWO_BLOCKS_AND_A_SERVICE: dict[str, Any] = {
+    "reservations": [
+        given.block("a", pool="train"),
+        given.block("b", pool="train", zone="us-east-1b", duration="28h", **{"from": "1h"}),
+    ],
+    "services": [given.service(**_CHAT)],
+    "duration": "5h",
+}
 
 
 @dataclass
@@ -61,3 +82,16 @@ def on_the_wire(
     finally:
         if wire.server is not None:
             wire.server.stop()
+
+
+def story(rehearsal: Rehearsal) -> list[tuple[object, str, str]]:
+    """Everything that happened, to whom and when."""
+    return [(line.at, line.kind, line.about) for line in rehearsal.journal.lines]
+
+
+def run_both_ways(prepared: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehearsal:
+    """The rehearsal over the wire, after it had the same story as the one in process."""
+    with on_the_wire(prepared, monkeypatch, seed) as rehearsal:
+        rehearsal.run()
+    assert story(rehearsal) == story(prepared.run(seed))
+    return rehearsal

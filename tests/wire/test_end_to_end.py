@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.sim.scenario_builder import (
-    PreparedScenario,
-    after,
-    block,
-    fault,
-    job,
-    journal_lines,
-    plan,
-    platform,
-    pool,
-    scenario_with,
-    service,
-)
-from tests.wire.rehearsing import on_the_wire
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import after, journal_lines, scenario_with
+from tests.wire.rehearsing import ONE_BLOCK_AND_JOBS, TWO_BLOCKS_AND_A_SERVICE, run_both_ways
 from tidemill.model.purchases import PurchaseState
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 WAYS = ("native", "asg", "managed")
 ROLE = "arn:aws:iam::123456789012:role/node"
-PLATFORM = platform(nodeRole=ROLE)
-BUYER = platform(
+PLATFORM = given.platform(nodeRole=ROLE)
+BUYER = given.platform(
     nodeRole=ROLE, budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}
 )
 APPROVAL = {"at": "1h", "window": "sprint", "verdict": "approve", "by": "finance"}
-
-
-def story(rehearsal: Rehearsal) -> list[tuple[object, str, str]]:
-    """Everything that happened, to whom and when."""
-    return [(line.at, line.kind, line.about) for line in rehearsal.journal.lines]
-
-
-def both(prepared: PreparedScenario, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Rehearsal:
-    """Over the wire, with the same story as in process."""
-    with on_the_wire(prepared, monkeypatch, seed) as rehearsal:
-        rehearsal.run()
-    assert story(rehearsal) == story(prepared.run(seed))
-    return rehearsal
 
 
 def ended_by(rehearsal: Rehearsal) -> set[str]:
@@ -55,15 +29,11 @@ def ended_by(rehearsal: Rehearsal) -> set[str]:
 def test_a_delivered_block_gets_nodes_runs_jobs_and_is_empty_at_the_kill_time(
     way: str, monkeypatch: pytest.MonkeyPatch
 ):
-    rehearsal = both(
+    rehearsal = run_both_ways(
         scenario_with(
-            pool(provisioner=way),
+            given.pool(provisioner=way),
             on=PLATFORM,
-            reservations=[block(**{"from": "30m"}, duration="3h30m")],
-            jobs=[
-                job(at=["0s", "1h"], lasts="40m"),
-                job("long", at=["2h"], lasts="9h", checkpointEvery="10m"),
-            ],
+            **ONE_BLOCK_AND_JOBS,
         ),
         monkeypatch,
     )
@@ -75,13 +45,13 @@ def test_a_delivered_block_gets_nodes_runs_jobs_and_is_empty_at_the_kill_time(
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_block_is_found_bought_delivered_used_and_drained(way: str, monkeypatch: pytest.MonkeyPatch):
-    rehearsal = both(
+    rehearsal = run_both_ways(
         scenario_with(
-            pool(provisioner=way),
+            given.pool(provisioner=way),
             on=BUYER,
-            plans=[plan()],
+            plans=[given.plan()],
             decisions=[APPROVAL],
-            jobs=[job(at=["29h"], lasts="40m")],
+            jobs=[given.job(at=["29h"], lasts="40m")],
             duration="54h",
         ),
         monkeypatch,
@@ -98,12 +68,12 @@ def test_a_block_is_found_bought_delivered_used_and_drained(way: str, monkeypatc
 @pytest.mark.requirement("MG-2")
 @pytest.mark.parametrize("way", WAYS)
 def test_an_extension_moves_the_schedules_and_the_drain(way: str, monkeypatch: pytest.MonkeyPatch):
-    rehearsal = both(
+    rehearsal = run_both_ways(
         scenario_with(
-            pool(provisioner=way),
+            given.pool(provisioner=way),
             on=PLATFORM,
-            reservations=[block()],
-            jobs=[job(lasts="20h", checkpointEvery="10m")],
+            reservations=[given.block()],
+            jobs=[given.job(lasts="20h", checkpointEvery="10m")],
             extensions=[{"at": "1h", "block": "a", "by": "1d"}],
             duration="29h",
         ),
@@ -119,18 +89,11 @@ def test_an_extension_moves_the_schedules_and_the_drain(way: str, monkeypatch: p
 @pytest.mark.requirement("CB-9")
 @pytest.mark.parametrize("way", WAYS)
 def test_two_blocks_hand_a_service_over(way: str, monkeypatch: pytest.MonkeyPatch):
-    chat: dict[str, Any] = {
-        "replicas": 4, "minAvailable": 3, "gpus": 4, "cpu": "40", "memory": "400Gi", "load": "8m",
-        "zeroDowntime": True, "handover": {"method": "rollout", "maxSurge": 2, "maxUnavailable": 0},
-    }  # fmt: skip
-    b = block("b", pool="train", zone="us-east-1b", duration="28h", **{"from": "1h"})
-    rehearsal = both(
+    rehearsal = run_both_ways(
         scenario_with(
-            pool(provisioner=way),
+            given.pool(provisioner=way),
             on=PLATFORM,
-            reservations=[block("a", pool="train"), b],
-            services=[service(**chat)],
-            duration="5h",
+            **TWO_BLOCKS_AND_A_SERVICE,
         ),
         monkeypatch,
     )
@@ -140,17 +103,17 @@ def test_two_blocks_hand_a_service_over(way: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["asg", "managed"])
 def test_faults_have_the_same_effect_over_the_wire(way: str, monkeypatch: pytest.MonkeyPatch):
-    both(
+    run_both_ways(
         scenario_with(
-            pool(provisioner=way),
+            given.pool(provisioner=way),
             on=PLATFORM,
-            reservations=[block(duration="28h")],
-            jobs=[job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")],
+            reservations=[given.block(duration="28h")],
+            jobs=[given.job(at=["0s", "1m"], lasts="9h", checkpointEvery="10m")],
             faults=[
-                fault("20m", "node-dies"),
-                fault("40m", "engine-crash", step="after:terminate"),
-                fault("50m", "gpu-fails"),
-                fault("80m", "throttle", duration="5m"),
+                given.fault("20m", "node-dies"),
+                given.fault("40m", "engine-crash", step="after:terminate"),
+                given.fault("50m", "gpu-fails"),
+                given.fault("80m", "throttle", duration="5m"),
             ],
             duration="2h30m",
         ),

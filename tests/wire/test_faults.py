@@ -26,6 +26,14 @@ def purchase(aws: SimulatedAws, offer: str) -> Any:
     )
 
 
+def purchase_meets(aws: SimulatedAws, fault: str, error: type[Exception]) -> pytest.ExceptionInfo[Any]:
+    offer = aws.offers()[0]["CapacityBlockOfferingId"]
+    arm(aws, fault, action="PurchaseCapacityBlock")
+    with pytest.raises(error) as raised:
+        purchase(aws, offer)
+    return raised
+
+
 @pytest.mark.parametrize(
     ("fault", "refused"),
     [
@@ -77,10 +85,7 @@ def test_any_error_can_be_armed_and_cleared(aws: SimulatedAws):
 
 @pytest.mark.requirement("CB-4")
 def test_a_lost_answer_leaves_the_purchase_made(aws: SimulatedAws):
-    offer = aws.offers()[0]["CapacityBlockOfferingId"]
-    arm(aws, "lost-answer", action="PurchaseCapacityBlock")
-    with pytest.raises(ConnectionClosedError):
-        purchase(aws, offer)
+    purchase_meets(aws, "lost-answer", ConnectionClosedError)
     aws.wait("2m")
     (bought,) = aws.reservations(Filters=[{"Name": "tag:deployment", "Values": ["mill"]}])
     assert bought["State"] == "payment-pending"
@@ -88,20 +93,14 @@ def test_a_lost_answer_leaves_the_purchase_made(aws: SimulatedAws):
 
 @pytest.mark.requirement("CB-4")
 def test_an_error_may_come_after_the_purchase_was_made(aws: SimulatedAws):
-    offer = aws.offers()[0]["CapacityBlockOfferingId"]
-    arm(aws, "error-after", action="PurchaseCapacityBlock")
-    with pytest.raises(ClientError) as raised:
-        purchase(aws, offer)
+    raised = purchase_meets(aws, "error-after", ClientError)
     assert code(raised) == ("InternalError", 500)
     assert len(aws.cloud.purchases) == 1
 
 
 @pytest.mark.requirement("CB-4")
 def test_a_lost_request_looks_the_same_and_buys_nothing(aws: SimulatedAws):
-    offer = aws.offers()[0]["CapacityBlockOfferingId"]
-    arm(aws, "lost-request", action="PurchaseCapacityBlock")
-    with pytest.raises(ConnectionClosedError):
-        purchase(aws, offer)
+    purchase_meets(aws, "lost-request", ConnectionClosedError)
     aws.wait("2m")
     assert aws.reservations() == []
 
