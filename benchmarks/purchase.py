@@ -22,23 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tidemill.decide.purchasing.planner import plan, price_cover
-from tidemill.decide.purchasing.planner.inputs import (
-    Calendar,
-    Ceilings,
-    CombinedCalendar,
-    Constant,
-    DatedExtensionOffer,
-    DatedOffer,
-    Policy,
-    PoolDemand,
-    Step,
-    TypePrice,
-    Weekly,
-    WeekSpan,
-    Windows,
-    levels,
-)
+from tidemill.decide.purchasing.planner import inputs, plan, price_cover
 from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.offers import Offer
@@ -54,24 +38,14 @@ RULE_LENGTHS = (7, 14)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """All that a plan is made of."""
-
+class Question(inputs.PlannerInputs):
     name: str
-    demand: tuple[PoolDemand, ...]
-    owned: tuple[Reservation, ...]
-    offers: tuple[DatedOffer, ...]
-    extensions: tuple[DatedExtensionOffer, ...]
-    prices: dict[str, TypePrice]
-    policy: Policy
 
     def plan(self) -> PurchasePlan:
-        return plan(self.demand, self.owned, self.offers, self.extensions, self.prices, self.policy)
+        return plan(self)
 
     def price_cover(self, ids: Iterable[str]) -> Cover | None:
-        chosen = frozenset(ids)
-        facts = (self.demand, self.owned, self.offers, self.extensions, self.prices, self.policy)
-        return price_cover(chosen, *facts)
+        return price_cover(self, frozenset(ids))
 
 
 # --- questions drawn by chance, and their written form ------------------------------------------------
@@ -130,7 +104,7 @@ def _pool(chance: random.Random, kind: str, days: int, one_zone: bool) -> dict[s
 
 def question(drawn: dict[str, Any]) -> Question:
     until = GRID + timedelta(weeks=drawn["weeks"])
-    ceilings = Ceilings(drawn["budget_usd"], drawn["budget_usd"])
+    ceilings = inputs.Ceilings(drawn["budget_usd"], drawn["budget_usd"])
     held = tuple(
         Reservation(
             f"cr-{n}", SourceKind.BLOCK, kind, zone, count, count, ReservationState.ACTIVE,
@@ -139,36 +113,42 @@ def question(drawn: dict[str, Any]) -> Question:
         for n, (kind, zone, count, first, last) in enumerate(drawn["held"])
     )  # fmt: skip
     offers = tuple(
-        DatedOffer(
+        inputs.DatedOffer(
             Offer(f"cb-{n}", kind, zone, count, GRID + first * DAY, GRID + (first + days) * DAY, fee), NOW
         )
         for n, (kind, zone, count, first, days, fee) in enumerate(drawn["offers"])
     )
     extensions = tuple(
-        DatedExtensionOffer(f"cbe-{n}", f"cr-{block}", GRID + last * DAY, fee, NOW)
+        inputs.DatedExtensionOffer(f"cbe-{n}", f"cr-{block}", GRID + last * DAY, fee, NOW)
         for n, (block, last, fee) in enumerate(drawn["extensions"])
     )
     prices = {
-        one["type"]: TypePrice(8, RATES[one["type"]][1] if one["on_demand"] else None, 8)
+        one["type"]: inputs.TypePrice(8, RATES[one["type"]][1] if one["on_demand"] else None, 8)
         for one in drawn["pools"]
     }
     demand = tuple(_demand(one, until) for one in drawn["pools"])
-    return Question(drawn["name"], demand, held, offers, extensions, prices, Policy(NOW, until, ceilings))
+    return Question(
+        demand, held, offers, extensions, prices, inputs.Policy(NOW, until, ceilings), drawn["name"]
+    )
 
 
-def _demand(one: dict[str, Any], until: datetime) -> PoolDemand:
+def _demand(one: dict[str, Any], until: datetime) -> inputs.PoolDemand:
     night, day = one["working_days"]
     spans = tuple(
-        WeekSpan(number * DAY + timedelta(hours=8), number * DAY + timedelta(hours=20), day - night)
+        inputs.WeekSpan(number * DAY + timedelta(hours=8), number * DAY + timedelta(hours=20), day - night)
         for number in range(5)
         if day > night
     )
     windows = tuple(
-        Step(GRID + first * DAY, GRID + last * DAY, count) for first, last, count in one["windows"]
+        inputs.Step(GRID + first * DAY, GRID + last * DAY, count) for first, last, count in one["windows"]
     )
-    parts: tuple[Calendar, ...] = (Constant(one["constant"] + night), Weekly(spans), Windows(windows))
-    return PoolDemand(
-        one["type"], CombinedCalendar(parts), (one["type"],), one["penalty_usd_gpu_h"], "instances",
+    parts: tuple[inputs.Calendar, ...] = (
+        inputs.Constant(one["constant"] + night),
+        inputs.Weekly(spans),
+        inputs.Windows(windows),
+    )
+    return inputs.PoolDemand(
+        one["type"], inputs.CombinedCalendar(parts), (one["type"],), one["penalty_usd_gpu_h"], "instances",
         one_zone=one["one_zone"], warm_up=timedelta(minutes=one["warm_up_min"]),
     )  # fmt: skip
 
@@ -196,7 +176,7 @@ def first_offer(asked: Question, days: int) -> frozenset[str]:
             (offer.offer for offer in asked.offers if offer.offer.instance_type in pool.types),
             key=lambda offer: (offer.start, offer.fee_usd, offer.id),
         )
-        steps = levels(pool.calendar, asked.policy.now, asked.policy.until)
+        steps = inputs.levels(pool.calendar, asked.policy.now, asked.policy.until)
         for offer in (one for one in shown if one.end - one.start == days * DAY):
             need = max((s.amount for s in steps if s.start <= offer.start < s.end), default=0)
             mine = [one for one in taken.values() if one.instance_type in pool.types]

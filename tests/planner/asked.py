@@ -11,6 +11,7 @@ from tidemill.decide.purchasing.planner.inputs import (
     Ceilings,
     DatedExtensionOffer,
     DatedOffer,
+    PlannerInputs,
     Policy,
     PoolDemand,
     Step,
@@ -77,7 +78,9 @@ class Asked:
         return tuple(DatedOffer(one, self.policy.now) for one in self.offers)
 
     def plan(self) -> PurchasePlan:
-        return plan(self.demand, self.owned, self.seen, self.extensions, self.prices, self.policy)
+        return plan(
+            PlannerInputs(self.demand, self.owned, self.seen, self.extensions, self.prices, self.policy)
+        )
 
 
 def asked(*demand: PoolDemand, on_demand_usd_h: float | None = None, **fields: Any) -> Asked:

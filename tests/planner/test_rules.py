@@ -9,7 +9,13 @@ import pytest
 
 from tests.planner.asked import GRID, NOW, P5, Asked, asked, block, day, extension, needs, offer
 from tidemill.decide.purchasing.planner import plan
-from tidemill.decide.purchasing.planner.inputs import Ceilings, DatedOffer, TypePrice, newest_offers
+from tidemill.decide.purchasing.planner.inputs import (
+    Ceilings,
+    DatedOffer,
+    PlannerInputs,
+    TypePrice,
+    newest_offers,
+)
 from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import OfferQuery, OfferSearch
@@ -66,7 +72,7 @@ def test_offers_that_are_old_too_near_or_too_far_are_left_out():
     assert "8 weeks" in why["cb-far"]
     seen = DatedOffer(offer("cb-old", 0, 7, 10), NOW - timedelta(hours=1))
     question = asked(WEEK)
-    found = plan(question.demand, (), (seen,), (), question.prices, question.policy)
+    found = plan(PlannerInputs(question.demand, (), (seen,), (), question.prices, question.policy))
     assert "seen 1h ago" in offer_refusal_sentence(found.left_out[0].why)
 
 

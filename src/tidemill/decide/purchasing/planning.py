@@ -31,13 +31,12 @@ from tidemill.decide.purchasing.planner.inputs import (
     CombinedCalendar,
     DatedExtensionOffer,
     DatedOffer,
+    PlannerInputs,
     Policy,
     PoolDemand,
-    Prices,
 )
 from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan
 from tidemill.decide.purchasing.replan_schedule import PlanningRound, basis, held_and_expected, planning_round
-from tidemill.model.capacity import Reservation
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.planner_result import PlannedPurchase, PlannerResult
@@ -60,17 +59,7 @@ def run_planner(spec: Spec, world: World, wanted: PlanningRound, learned: Mappin
         plan.spec.calendar.horizon for plan in plans_with_calendar(spec) if plan.spec.calendar is not None
     ]
     question = planner_inputs(spec, world, wanted, demand, world.now + max(horizons))
-    return planner_result(spec, world, wanted, learned, cheapest_cover(*question))
-
-
-PlannerInputs = tuple[
-    tuple[PoolDemand, ...],
-    tuple[Reservation, ...],
-    tuple[DatedOffer, ...],
-    tuple[DatedExtensionOffer, ...],
-    Prices,
-    Policy,
-]
+    return planner_result(spec, world, wanted, learned, cheapest_cover(question))
 
 
 def planner_inputs(
@@ -88,7 +77,7 @@ def planner_inputs(
         offers_fresh=ANSWER_FRESH,
         held_elsewhere=_held_elsewhere(spec, world),
     )
-    return (
+    return PlannerInputs(
         tuple(demand.values()),
         held_and_expected(spec, world.reservations, world.purchases, world.now),
         tuple(DatedOffer(offer, found.at) for found in answers for offer in found.offers),
@@ -232,9 +221,9 @@ def outlook_question(spec: Spec, world: World) -> OutlookQuestion:
 def plan_outlook(spec: Spec, world: World, question: OutlookQuestion) -> tuple[PurchasePlan, Cover]:
     """The plan, and what buying nothing would cost. `world` has the answers of EC2."""
     inputs = planner_inputs(spec, world, question.round, _by_pool(question.demand), _until(world, spec))
-    nothing = price_cover(frozenset(), *inputs)
+    nothing = price_cover(inputs, frozenset())
     assert nothing is not None
-    return cheapest_cover(*inputs), nothing
+    return cheapest_cover(inputs), nothing
 
 
 def _until(world: World, spec: Spec) -> datetime:

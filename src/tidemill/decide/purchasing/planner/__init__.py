@@ -7,8 +7,6 @@ is dated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from tidemill.decide.purchasing.planner.block_transitions import block_handovers
 from tidemill.decide.purchasing.planner.cover_program import CoverProgram
 from tidemill.decide.purchasing.planner.explanation import (
@@ -18,55 +16,38 @@ from tidemill.decide.purchasing.planner.explanation import (
     sensitivity,
     short_gpu_hours,
 )
-from tidemill.decide.purchasing.planner.inputs import (
-    DatedExtensionOffer,
-    DatedOffer,
-    Policy,
-    PoolDemand,
-    Prices,
-)
+from tidemill.decide.purchasing.planner.inputs import PlannerInputs
 from tidemill.decide.purchasing.planner.neighbourhood import Neighbourhood
 from tidemill.decide.purchasing.planner.offer_filter import (
     filter_extensions,
     filter_offers,
     live_reservations,
 )
-from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan, RunnerUp
+from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan, RejectedOffer, RunnerUp
 from tidemill.decide.purchasing.planner.slots import Problem, build_problem
-from tidemill.model.capacity import Reservation
 
-__all__ = ["plan", "priced"]
+__all__ = ["plan", "price_cover"]
 
 _CENT = 0.01  # two covers this close cost the same
 _LIKELY = 5  # neighbours of each kind that are priced: the estimate is seldom further off
 
 
-def plan(
-    demand: Sequence[PoolDemand],
-    owned: Iterable[Reservation],
-    offers: Iterable[DatedOffer],
-    extensions: Iterable[DatedExtensionOffer],
-    prices: Prices,
-    policy: Policy,
-) -> PurchasePlan:
+def plan(inputs: PlannerInputs) -> PurchasePlan:
     # 1. What may be bought at all.
-    held = live_reservations(owned, policy.now)
-    kept, left_out = filter_offers(offers, demand, prices, policy)
-    longer, not_longer = filter_extensions(extensions, held, policy)
+    problem, left_out = _problem_of(inputs)
     # 2. The cheapest cover, first without budgets: often they do not bind.
-    program = CoverProgram(build_problem(demand, held, kept, longer, prices, policy))
+    program = CoverProgram(problem)
     found = _cheapest(program)
     assert found is not None  # to buy nothing is always allowed
     best, bound_usd, unlimited = found
     # 3. The runner-up. It becomes the best if the search had stopped before finding it.
     best, second = _with_runner_up(program, best, bound_usd)
     # 4. Rates, sensitivity, and the hand-overs between blocks.
-    problem = program.problem
     bought, used = bought_gpu_hours(problem, best), _used_gpu_hours(program, best)
     spent_usd = best.cost.spent_usd
     return PurchasePlan(
-        at=policy.now,
-        until=policy.until,
+        at=inputs.policy.now,
+        until=inputs.policy.until,
         cover=best,
         bound_usd=min(bound_usd, best.cost.total_usd),
         demand_gpu_hours=_demand_gpu_hours(problem),
@@ -75,27 +56,25 @@ def plan(
         runner_up=second,
         sensitivity=sensitivity(program, best, unlimited),
         hand_overs=block_handovers(problem, best),
-        left_out=tuple(sorted((*left_out, *not_longer), key=lambda one: one.id)),
+        left_out=tuple(sorted(left_out, key=lambda left: left.id)),
         extended=tuple(problem.extended(extend) for extend in best.extends),
     )
 
 
-def price_cover(
-    ids: frozenset[str],
-    demand: Sequence[PoolDemand],
-    owned: Iterable[Reservation],
-    offers: Iterable[DatedOffer],
-    extensions: Iterable[DatedExtensionOffer],
-    prices: Prices,
-    policy: Policy,
-) -> Cover | None:
+def price_cover(inputs: PlannerInputs, ids: frozenset[str]) -> Cover | None:
     """What a given choice of offers would cost, with the rest chosen as well as possible. None: it breaks a rule."""
-    held = live_reservations(owned, policy.now)
-    kept, _ = filter_offers(offers, demand, prices, policy)
-    longer, _ = filter_extensions(extensions, held, policy)
-    if not ids <= {one.id for one in kept} | {one.id for one in longer}:
-        return None
-    return _priced(CoverProgram(build_problem(demand, held, kept, longer, prices, policy)), ids)
+    problem, _ = _problem_of(inputs)
+    on_sale = {offer.id for offer in problem.offers} | {extension.id for extension in problem.extensions}
+    return _priced(CoverProgram(problem), ids) if ids <= on_sale else None
+
+
+def _problem_of(inputs: PlannerInputs) -> tuple[Problem, list[RejectedOffer]]:
+    """The problem with everything that may be bought, and the offers that may not."""
+    demand, prices, policy = inputs.demand, inputs.prices, inputs.policy
+    held = live_reservations(inputs.owned, policy.now)
+    kept, left_out = filter_offers(inputs.offers, demand, prices, policy)
+    longer, not_longer = filter_extensions(inputs.extensions, held, policy)
+    return build_problem(demand, held, kept, longer, prices, policy), [*left_out, *not_longer]
 
 
 def _cheapest(
@@ -131,9 +110,9 @@ def _with_runner_up(program: CoverProgram, best: Cover, bound_usd: float) -> tup
 def _cheapest_neighbour(program: CoverProgram, best: Cover) -> Cover | None:
     """The cheapest of those whose estimate is lowest: one purchase less, one more, or one for another."""
     nearby = Neighbourhood(program, program.program.cost, program.money)
-    price_cover = program.price(best.ids)
-    assert price_cover is not None
-    nearby.begin(program.columns_of(price_cover))
+    priced = program.price(best.ids)
+    assert priced is not None
+    nearby.begin(program.columns_of(priced))
     purchases = [*program.take.values(), *program.extend]
     kinds = (nearby.leave(), nearby.add(purchases), nearby.swap(purchases))
     likely = [changed for moves in kinds for _, changed in sorted(moves)[:_LIKELY]]

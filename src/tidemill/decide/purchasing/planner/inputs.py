@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Literal, Protocol
 
+from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import EARLIEST_START, TERMINATES_BEFORE_END
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import Offer, OfferSearch
@@ -216,6 +217,18 @@ class Policy:
     held_elsewhere: int = 0  # instances on blocks of other accounts of the organization, against the 256
     gap: float = 0.005  # stop when this share of the cost is all that could still be saved; 1 % is promised
     most_nodes: int = 2000  # of the search tree. A limit on work, not on time: the same answer on any machine
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerInputs:
+    """All that a plan is made of."""
+
+    demand: tuple[PoolDemand, ...]
+    owned: tuple[Reservation, ...]
+    offers: tuple[DatedOffer, ...]
+    extensions: tuple[DatedExtensionOffer, ...]
+    prices: Prices
+    policy: Policy
 
 
 def newest_offers(searches: Iterable[OfferSearch]) -> tuple[DatedOffer, ...]:
