@@ -162,7 +162,7 @@ def relaxed(problem: Problem) -> float | None:
     cliques = _cliques(kinds)
     for each in bins:
         _fill(program, each, kinds, cliques)
-    _share(program, problem, bins)
+    shared_limits(program, problem, [(each.option, each.opened) for each in bins])
     return program.minimum()
 
 
@@ -219,9 +219,11 @@ def _fill(program: Program, each: Bin, kinds: list[PodKind], cliques: list[set[i
         at_most(1.0, {column: 1.0 for number, column in each.columns.items() if number in clique})
 
 
-def _share(program: Program, problem: Problem, bins: list[Bin]) -> None:
-    """Stocks and limits, which several options may share."""
-    opened = [(each.option, each.opened) for each in bins if each.option and each.opened is not None]
+def shared_limits(
+    program: Program, problem: Problem, columns: Iterable[tuple[NodeOption | None, int | None]]
+) -> None:
+    """Stocks and limits, which several options may share. `columns` count the new nodes of an option."""
+    opened = [(option, column) for option, column in columns if option and column is not None]
     for stock, count in problem.stocks.items():
         program.row(-INFINITE, count, {column: 1.0 for option, column in opened if option.stock == stock})
     for budget, limits in problem.budgets.items():

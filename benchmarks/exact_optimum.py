@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from benchmarks.bounds import shared_limits
 from benchmarks.linear_program import INFINITE, Program
 from benchmarks.pod_kinds import PodKind, apart, pod_kinds
 from tests.checker.hosts import Host, host_of_node, host_of_option
@@ -48,7 +49,7 @@ def exact_optimum(problem: Problem, most_slots: int = 60) -> float | None:
         program.row(kind.count, kind.count, {s.columns[number]: 1.0 for s in slots if number in s.columns})
     _fill(program, slots, kinds)
     _order(program, slots)
-    _share(program, problem, slots)
+    shared_limits(program, problem, [(slot.option, slot.opened) for slot in slots])
     _keep_gangs(program, slots, kinds)
     for rule in dict.fromkeys(r for kind in kinds for r in rules_of(kind.pod.shape, kind.pod.namespace)):
         _spread(program, problem, slots, kinds, rule)
@@ -114,17 +115,6 @@ def _order(program: Program, slots: list[Slot]) -> None:
     for one, other in pairwise(slots):
         if one.opened is not None and other.opened is not None and one.host.kind == other.host.kind:
             program.row(0.0, INFINITE, {one.opened: 1.0, other.opened: -1.0})
-
-
-def _share(program: Program, problem: Problem, slots: list[Slot]) -> None:
-    opened = [(slot.option, slot.opened) for slot in slots if slot.option and slot.opened is not None]
-    for stock, count in problem.stocks.items():
-        program.row(-INFINITE, count, {c: 1.0 for option, c in opened if option.stock == stock})
-    for budget, limits in problem.budgets.items():
-        for name, limit in limits.items():
-            scale = max(limit, 1)
-            used = {c: f.consumes.get(name, 0) / scale for f, c in opened if f.budget == budget}
-            program.row(-INFINITE, limit / scale, {c: share for c, share in used.items() if share})
 
 
 def _keep_gangs(program: Program, slots: list[Slot], kinds: list[PodKind]) -> None:

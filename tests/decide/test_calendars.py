@@ -21,14 +21,7 @@ from tidemill.decide.purchasing.planning import run_planner
 from tidemill.decide.purchasing.purchase_intents import window_name
 from tidemill.decide.purchasing.replan_schedule import basis, next_round_at, planning_round
 from tidemill.engine.planner_runner import PlannerRunner
-from tidemill.model.offers import (
-    ExtensionOffer,
-    ExtensionQuery,
-    ExtensionSearch,
-    Offer,
-    OfferQuery,
-    OfferSearch,
-)
+from tidemill.model import offers
 from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase
 from tidemill.model.planner_result import PlannedPurchase, PlannerFailure, PlannerResult
 from tidemill.model.purchases import BlockUse, PurchaseState
@@ -61,13 +54,13 @@ def buying(*entries: dict[str, Any], pools: Any = None, **fields: Any) -> Spec:
 
 def offer(
     id_: str = "cb-1", start: datetime = GRID, days: float = 7, fee_usd: int = 12_000, **fields: Any
-) -> Offer:
+) -> offers.Offer:
     defaults: dict[str, Any] = {"instance_type": P5, "zone": ZONE, "count": 2}
-    return Offer(id_, start=start, end=start + days * DAY, fee_usd=fee_usd, **{**defaults, **fields})
+    return offers.Offer(id_, start=start, end=start + days * DAY, fee_usd=fee_usd, **{**defaults, **fields})
 
 
-def query(days: int = 7) -> OfferQuery:
-    return OfferQuery(P5, 2, days * DAY, NOW, GRID + (days + 1) * DAY)
+def query(days: int = 7) -> offers.OfferQuery:
+    return offers.OfferQuery(P5, 2, days * DAY, NOW, GRID + (days + 1) * DAY)
 
 
 def answered(documents: Spec, at: World, sold: Any) -> World:
@@ -75,26 +68,28 @@ def answered(documents: Spec, at: World, sold: Any) -> World:
     wanted = planning_round(documents, at, learned_gpus(documents, at))
     return replace(
         at,
-        searches=tuple(OfferSearch(one, at.now, tuple(sold(one))) for one in wanted.offers),
-        extension_searches=tuple(ExtensionSearch(extension, at.now, ()) for extension in wanted.extensions),
+        searches=tuple(offers.OfferSearch(one, at.now, tuple(sold(one))) for one in wanted.offers),
+        extension_searches=tuple(
+            offers.ExtensionSearch(extension, at.now, ()) for extension in wanted.extensions
+        ),
     )
 
 
-def market(asked: OfferQuery) -> list[Offer]:
+def market(asked: offers.OfferQuery) -> list[offers.Offer]:
     """On the grid, at the price of the catalog, one offer for each question."""
     start = asked.earliest_start.replace(hour=11, minute=30)
     start += DAY if start < max(asked.earliest_start, NOW + timedelta(minutes=30)) else timedelta(0)
     fee_usd = round(37.76 * 24 * asked.count * (asked.duration / DAY))
-    found = Offer(
+    found = offers.Offer(
         f"cb-{start:%m%d}-{asked.duration.days}-{asked.count}", P5, ZONE, asked.count, start, start + asked.duration,
         fee_usd,
     )  # fmt: skip
     return [found] if found.end <= asked.latest_end else []
 
 
-def advised(documents: Spec, *choices: Offer, at: datetime = NOW, **fields: Any) -> World:
+def advised(documents: Spec, *choices: offers.Offer, at: datetime = NOW, **fields: Any) -> World:
     """A world in which these were shown just now, and advised `at` an instant."""
-    shown = tuple(OfferSearch(query(choice.end.day), NOW, (choice,)) for choice in choices)
+    shown = tuple(offers.OfferSearch(query(choice.end.day), NOW, (choice,)) for choice in choices)
     world = a_world(**fields.pop("world", {}))
     made = PlannerResult(
         at,
@@ -238,7 +233,7 @@ def test_a_planner_result_is_not_used_when_it_is_old_or_its_blocks_have_changed(
 def test_an_offer_that_the_newest_answer_no_longer_shows_is_not_proposed():
     documents = buying()
     world = advised(documents, offer())
-    newer = OfferSearch(world.searches[0].query, ahead("1m"), ())
+    newer = offers.OfferSearch(world.searches[0].query, ahead("1m"), ())
     assert not proposals(documents, replace(world, now=ahead("2m"), searches=(*world.searches, newer)))
     assert not proposals(documents, replace(world, searches=()))
 
@@ -283,13 +278,17 @@ def test_an_extension_is_searched_and_proposed_where_it_is_cheaper():
     documents = buying()
     world = a_world(block(ends_in="3d", count=2, pool="p5", fee_usd=10_000))
     wanted = planning_round(documents, world, {})
-    assert ExtensionQuery("cr-1", 7 * DAY) in wanted.extensions
+    assert offers.ExtensionQuery("cr-1", 7 * DAY) in wanted.extensions
     end = ahead("3d")
     more = tuple(
-        ExtensionSearch(
+        offers.ExtensionSearch(
             extension,
             NOW,
-            (ExtensionOffer(f"cbe-{extension.duration.days}", "cr-1", end, end + extension.duration, usd),),
+            (
+                offers.ExtensionOffer(
+                    f"cbe-{extension.duration.days}", "cr-1", end, end + extension.duration, usd
+                ),
+            ),
         )
         for extension in wanted.extensions
         for usd in [extension.duration.days * 1_000]

@@ -13,17 +13,8 @@ from tests.provision.test_wanted_groups import CR, END, NOW, block, one, version
 from tidemill.model.capacity import ReservationState, Source, SourceKind
 from tidemill.ports.compute import Group, HealthIssue, Member, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
-from tidemill.provision.group_changes import (
-    DropSchedule,
-    ExistingGroups,
-    GroupChanges,
-    LetNodesJoin,
-    PutGroup,
-    PutSchedule,
-    RemoveGroup,
-    RemoveTemplate,
-    group_changes,
-)
+from tidemill.provision import group_changes as changes
+from tidemill.provision.group_changes import group_changes
 from tidemill.provision.group_sizes import maximum_size
 from tidemill.provision.group_spec import GroupKey, GroupSpec, template_inputs_of
 from tidemill.provision.images import PretendImages
@@ -48,8 +39,10 @@ def behind(**given: Any) -> Group:
     return replace(Group(shape, 0, 0, (THEIRS,), node_group=MANAGED.name), **given)
 
 
-def found(*own: GroupSpec, there: ExistingGroups | None = None, now: datetime = NOW) -> GroupChanges:
-    return group_changes(own, there or ExistingGroups(), now)
+def found(
+    *own: GroupSpec, there: changes.ExistingGroups | None = None, now: datetime = NOW
+) -> changes.GroupChanges:
+    return group_changes(own, there or changes.ExistingGroups(), now)
 
 
 def templates(*own: GroupSpec) -> list[TemplateVersion]:
@@ -62,22 +55,27 @@ def templates(*own: GroupSpec) -> list[TemplateVersion]:
 @pytest.mark.requirement("SM-6")
 def test_what_is_not_there_is_made_with_its_schedules_and_its_nodes_may_join():
     made = found(ASG).now
-    assert [type(each) for each in made] == [LetNodesJoin, PutGroup, PutSchedule, PutSchedule]
+    assert [type(each) for each in made] == [
+        changes.LetNodesJoin,
+        changes.PutGroup,
+        changes.PutSchedule,
+        changes.PutSchedule,
+    ]
     assert all(each.verb == "create" and each.reason for each in made)
     assert "access entry of arn:aws:iam::123456789012:role/ml-node" in made[0].about
 
 
 @pytest.mark.requirement("SM-6")
 def test_a_role_is_let_in_until_it_is_known_to_be_also_where_its_group_is_there():
-    there = ExistingGroups.of([group()], [], templates(ASG))
+    there = changes.ExistingGroups.of([group()], [], templates(ASG))
     (join,) = group_changes([ASG], there, NOW, joined_roles=set()).now
-    assert isinstance(join, LetNodesJoin)
+    assert isinstance(join, changes.LetNodesJoin)
     assert not group_changes([ASG], there, NOW, joined_roles={ASG.role}).now
 
 
 def test_what_is_as_it_should_be_is_left_alone():
-    there = ExistingGroups.of([group()], [], templates(ASG))
-    assert found(ASG, there=there) == GroupChanges()
+    there = changes.ExistingGroups.of([group()], [], templates(ASG))
+    assert found(ASG, there=there) == changes.GroupChanges()
 
 
 @pytest.mark.parametrize(
@@ -92,9 +90,9 @@ def test_what_is_as_it_should_be_is_left_alone():
     ],
 )
 def test_a_group_that_differs_is_changed_and_the_reason_says_in_what(change: dict[str, Any], says: str):
-    there = ExistingGroups.of([group(shape=replace(group().shape, **change))], [])
+    there = changes.ExistingGroups.of([group(shape=replace(group().shape, **change))], [])
     (put,) = found(ASG, there=there).now
-    assert isinstance(put, PutGroup)
+    assert isinstance(put, changes.PutGroup)
     assert (put.verb, put.reason) == ("change", f"{says} changed")
 
 
@@ -110,11 +108,11 @@ def test_a_reservation_that_shrinks_lets_no_group_choose_whom_to_end(provisioner
 
     members = tuple(Member(f"i-{n}", "InService") for n in range(6))
     full = replace(behind() if of(8).managed else group(of(8)), desired=6, members=members)
-    there = ExistingGroups.of([full], [node_group(of(8))] if of(8).managed else [])
+    there = changes.ExistingGroups.of([full], [node_group(of(8))] if of(8).managed else [])
     assert maximum_size(of(4), full) == 6
     (put,) = found(of(4), there=there).now
     assert put.reason == "its maximum size changed"
-    lower = ExistingGroups.of(
+    lower = changes.ExistingGroups.of(
         [replace(full, shape=replace(full.shape, maximum=6))],
         [node_group(replace(of(8), maximum=6))] if of(8).managed else [],
     )
@@ -124,7 +122,7 @@ def test_a_reservation_that_shrinks_lets_no_group_choose_whom_to_end(provisioner
 def test_tags_that_people_add_and_schedules_they_make_are_theirs():
     own = Schedule("night", NOW + timedelta(hours=9), 1)
     shape = replace(group().shape, tags=(*ASG.tags, ("cost-centre", "7")))
-    there = ExistingGroups.of([group(shape=shape, schedules=(*ASG.schedules, own))], [])
+    there = changes.ExistingGroups.of([group(shape=shape, schedules=(*ASG.schedules, own))], [])
     assert not found(ASG, there=there).now
 
 
@@ -133,8 +131,8 @@ def test_an_extension_moves_the_schedule_and_tells_from_when_to_when():
     later = one(documents(provisioner="asg"), block(end=END + timedelta(days=1)))
     moved = [
         each
-        for each in found(later, there=ExistingGroups.of([group()], [])).now
-        if isinstance(each, PutSchedule)
+        for each in found(later, there=changes.ExistingGroups.of([group()], [])).now
+        if isinstance(each, changes.PutSchedule)
     ]
     (down,) = moved
     assert (down.verb, down.schedule.name) == ("change", asg.DOWN)
@@ -143,8 +141,8 @@ def test_an_extension_moves_the_schedule_and_tells_from_when_to_when():
 
 def test_a_schedule_of_ours_that_is_no_longer_wanted_is_dropped():
     cold = one(documents(provisioner="asg", warm=False))
-    there = ExistingGroups.of([group()], [])
-    dropped = [each for each in found(cold, there=there).now if isinstance(each, DropSchedule)]
+    there = changes.ExistingGroups.of([group()], [])
+    dropped = [each for each in found(cold, there=there).now if isinstance(each, changes.DropSchedule)]
     assert [each.name for each in dropped] == [asg.UP]
 
 
@@ -153,37 +151,37 @@ def test_a_schedule_of_ours_that_is_no_longer_wanted_is_dropped():
 
 def test_a_node_group_is_created_and_its_eks_action_is_left_alone():
     (put,) = found(MANAGED).now
-    assert isinstance(put, PutGroup)
+    assert isinstance(put, changes.PutGroup)
     assert put.about == f"node group {MANAGED.name}"
     assert (
-        found(MANAGED, there=ExistingGroups.of([behind()], [node_group()], templates(MANAGED)))
-        == GroupChanges()
+        found(MANAGED, there=changes.ExistingGroups.of([behind()], [node_group()], templates(MANAGED)))
+        == changes.GroupChanges()
     )
 
 
 @pytest.mark.requirement("MG-7")
 def test_eks_s_node_repair_is_turned_off():
     on = node_group(shape=replace(node_group().shape, repair=True))
-    (put,) = found(MANAGED, there=ExistingGroups.of([behind()], [on])).now
+    (put,) = found(MANAGED, there=changes.ExistingGroups.of([behind()], [on])).now
     assert "node repair" in put.reason
 
 
 @pytest.mark.requirement("MG-4")
 def test_a_new_template_waits_until_the_node_group_is_empty():
     newer = one(documents(provisioner="managed", node_class={"userData": "#!/bin/sh\ntrue"}))
-    full = ExistingGroups.of([behind(desired=2)], [node_group(desired=2)])
+    full = changes.ExistingGroups.of([behind(desired=2)], [node_group(desired=2)])
     waits = found(newer, there=full)
     assert not waits.now
     ((about, sentence),) = waits.waiting
     assert about == f"node group {MANAGED.name}"
     assert "waits until it is empty" in sentence
-    (put,) = found(newer, there=ExistingGroups.of([behind()], [node_group()])).now
+    (put,) = found(newer, there=changes.ExistingGroups.of([behind()], [node_group()])).now
     assert put.reason == "its template changed"
 
 
 def test_a_node_group_that_eks_is_changing_is_not_changed():
     on = node_group(shape=replace(node_group().shape, repair=True), status="UPDATING")
-    waits = found(MANAGED, there=ExistingGroups.of([behind()], [on]))
+    waits = found(MANAGED, there=changes.ExistingGroups.of([behind()], [on]))
     assert not waits.now
     assert "until EKS is done: UPDATING" in waits.waiting[0][1]
 
@@ -191,42 +189,46 @@ def test_a_node_group_that_eks_is_changing_is_not_changed():
 def test_an_empty_node_group_that_eks_could_not_create_is_deleted():
     failed = node_group(status="CREATE_FAILED", issues=(HealthIssue("AccessDenied", "no role"),), group="")
     for own in ((MANAGED,), ()):
-        (gone,) = found(*own, there=ExistingGroups.of([], [failed])).now
-        assert isinstance(gone, RemoveGroup)
-    assert "AccessDenied: no role" in found(MANAGED, there=ExistingGroups.of([], [failed])).now[0].reason
+        (gone,) = found(*own, there=changes.ExistingGroups.of([], [failed])).now
+        assert isinstance(gone, changes.RemoveGroup)
+    assert (
+        "AccessDenied: no role" in found(MANAGED, there=changes.ExistingGroups.of([], [failed])).now[0].reason
+    )
     full = behind(members=(Member("i-1", "InService"),))
-    assert not found(MANAGED, there=ExistingGroups.of([full], [replace(failed, group="eks-g")])).now
+    assert not found(MANAGED, there=changes.ExistingGroups.of([full], [replace(failed, group="eks-g")])).now
 
 
 # --- what is over -------------------------------------------------------------------------------------
 
 
 def test_an_empty_unused_group_is_removed_with_its_template():
-    gone = found(there=ExistingGroups.of([group()], [], templates(ASG))).now
+    gone = found(there=changes.ExistingGroups.of([group()], [], templates(ASG))).now
     assert gone == (
-        RemoveGroup(ASG.name, False, gone[0].reason),
-        RemoveTemplate(ASG.template.name, gone[1].reason),
+        changes.RemoveGroup(ASG.name, False, gone[0].reason),
+        changes.RemoveTemplate(ASG.template.name, gone[1].reason),
     )
 
 
 def test_templates_for_a_live_block_stay():
-    there = ExistingGroups.of([], [], templates(ASG))
+    there = changes.ExistingGroups.of([], [], templates(ASG))
     assert not group_changes([], there, NOW, live={CR}).now
     assert group_changes([], there, NOW, live={"cr-0b"}).now
 
 
 @pytest.mark.parametrize("still", [{"members": (Member("i-1", "Terminating"),)}, {"desired": 1}])
 def test_a_group_with_members_or_a_desired_size_stays_with_its_template(still: dict[str, Any]):
-    assert not found(there=ExistingGroups.of([group(**still)], [], templates(ASG))).now
+    assert not found(there=changes.ExistingGroups.of([group(**still)], [], templates(ASG))).now
 
 
 def test_a_node_group_is_removed_before_its_template():
-    there = ExistingGroups.of([behind()], [node_group()], templates(MANAGED))
-    assert found(there=there).now == (RemoveGroup(MANAGED.name, True, found(there=there).now[0].reason),)
-    deleting = ExistingGroups.of([behind()], [node_group(status="DELETING")], templates(MANAGED))
+    there = changes.ExistingGroups.of([behind()], [node_group()], templates(MANAGED))
+    assert found(there=there).now == (
+        changes.RemoveGroup(MANAGED.name, True, found(there=there).now[0].reason),
+    )
+    deleting = changes.ExistingGroups.of([behind()], [node_group(status="DELETING")], templates(MANAGED))
     assert not found(there=deleting).now
-    (last,) = found(there=ExistingGroups.of([], [], templates(MANAGED))).now
-    assert isinstance(last, RemoveTemplate)
+    (last,) = found(there=changes.ExistingGroups.of([], [], templates(MANAGED))).now
+    assert isinstance(last, changes.RemoveTemplate)
 
 
 @pytest.mark.parametrize("provisioner", ["asg", "managed"])
@@ -236,16 +238,19 @@ def test_empty_hourly_groups_stay(provisioner: str):
     place = GroupKey("train", Source(SourceKind.SPOT), "p5.48xlarge", "us-east-1a")
     spot = hourly_group(spec, spec.pools["train"], place, template_inputs_of(spec, PretendImages()))
     existing = (
-        ExistingGroups.of([behind()], [node_group(spot)], templates(spot))
+        changes.ExistingGroups.of([behind()], [node_group(spot)], templates(spot))
         if spot.managed
-        else ExistingGroups.of([group(spot)], [], templates(spot))
+        else changes.ExistingGroups.of([group(spot)], [], templates(spot))
     )
     assert not found(there=existing).now
-    assert not found(there=ExistingGroups.of([], [], templates(spot))).now
+    assert not found(there=changes.ExistingGroups.of([], [], templates(spot))).now
 
 
 def test_a_pool_that_changes_its_provisioner_gets_a_new_group_and_loses_the_old_one():
     """One line of the document: what is empty goes, what is new comes."""
-    there = ExistingGroups.of([group()], [], templates(ASG))
+    there = changes.ExistingGroups.of([group()], [], templates(ASG))
     plan = found(MANAGED, there=there).now
-    assert [(each.verb, type(each)) for each in plan] == [("create", PutGroup), ("remove", RemoveGroup)]
+    assert [(each.verb, type(each)) for each in plan] == [
+        ("create", changes.PutGroup),
+        ("remove", changes.RemoveGroup),
+    ]

@@ -11,29 +11,23 @@ from typing import Any
 
 from tidemill.aws.fields import Unreadable, fee_usd, id_of, instant, integer, string
 from tidemill.catalog import Catalog
-from tidemill.model.ec2_facts import (
-    MAX_INSTANCES_PER_BLOCK,
-    ULTRASERVER_SIZES,
-    is_legal_duration,
-    nearest_legal_durations,
-    ultraserver_for,
-)
+from tidemill.model import ec2_facts
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionState, Offer, OfferQuery
-from tidemill.spec.units import format_duration
+from tidemill.spec.units import format_duration, nearest_sold_durations
 
 _STATUSES = {state.value: state for state in ExtensionState}
 
 
 def search_parameters(query: OfferQuery, catalog: Catalog) -> dict[str, Any]:
     """The parameters of DescribeCapacityBlockOfferings. SpecError: what EC2 does not sell to anybody."""
-    if not is_legal_duration(query.duration):
-        nearest = " and ".join(format_duration(step) for step in nearest_legal_durations(query.duration))
+    if not ec2_facts.is_legal_duration(query.duration):
+        nearest = nearest_sold_durations(query.duration)
         raise SpecError(
             f"{format_duration(query.duration)} is not a duration EC2 sells; the nearest: {nearest}"
         )
-    if not 1 <= query.count <= MAX_INSTANCES_PER_BLOCK:
-        raise SpecError(f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {query.count}")
+    if not 1 <= query.count <= ec2_facts.MAX_INSTANCES_PER_BLOCK:
+        raise SpecError(f"a block has 1 to {ec2_facts.MAX_INSTANCES_PER_BLOCK} instances, not {query.count}")
     return {
         **_what(query, catalog),
         "CapacityDurationHours": query.duration // timedelta(hours=1),
@@ -46,7 +40,7 @@ def _what(query: OfferQuery, catalog: Catalog) -> dict[str, Any]:
     known = catalog.types.get(query.instance_type)
     if known is None or not known.ultraserver:
         return {"InstanceType": query.instance_type, "InstanceCount": query.count}
-    ultraserver = ultraserver_for(query.count)
+    ultraserver = ec2_facts.ultraserver_for(query.count)
     if ultraserver is None:
         raise SpecError(
             f"{query.instance_type} is sold in UltraServers: {query.count} is not a multiple of 9 or 18 instances"
@@ -72,7 +66,9 @@ def _count(record: Mapping[str, Any]) -> int:
     """EC2 may give only the type of an UltraServer and not its number of instances."""
     if record.get("InstanceCount") is None and record.get("UltraserverType"):
         kind = string(record, "UltraserverType")
-        size = next((size for suffix, size in ULTRASERVER_SIZES.items() if kind.endswith(suffix)), 0)
+        size = next(
+            (size for suffix, size in ec2_facts.ULTRASERVER_SIZES.items() if kind.endswith(suffix)), 0
+        )
         return size * blocks_of(record) or integer(record, "InstanceCount", least=1)
     return integer(record, "InstanceCount", least=1)
 

@@ -23,7 +23,7 @@ from tidemill.cli.terminal import confirmed
 from tidemill.decide.read_models import not_granted, over_budget
 from tidemill.engine.ownership import with_true_owners
 from tidemill.model.capacity import OVER_STATES, Reservation
-from tidemill.model.ec2_facts import is_legal_duration, nearest_legal_durations
+from tidemill.model.ec2_facts import is_legal_duration
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, PortError, Refused, SpecError
 from tidemill.model.offers import ExtensionQuery, Offer
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
@@ -41,7 +41,7 @@ from tidemill.offer_search.proposal import (
     similar_purchase,
 )
 from tidemill.offer_search.request import held_by_date, over_date_limit
-from tidemill.spec.units import format_duration, parse_duration
+from tidemill.spec.units import format_duration, nearest_sold_durations, parse_duration
 from tidemill.wording.purchases import purchase_sentence
 
 
@@ -120,7 +120,7 @@ def _extension_length(written: str) -> timedelta:
     except ValueError as error:
         raise SpecError(f"--by: {error}") from None
     if not is_legal_duration(length):
-        nearest = " and ".join(format_duration(legal) for legal in nearest_legal_durations(length))
+        nearest = nearest_sold_durations(length)
         raise SpecError(f"--by: EC2 does not sell {written}; the nearest it sells: {nearest}")
     return length
 

@@ -6,10 +6,10 @@ written down as such, and never resolved by calling again. Neither call of EC2 t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemill.decide.read_models import (
     fee_to_approve_usd,
@@ -42,9 +42,10 @@ from tidemill.wording.purchases import purchase_sentence
 
 # Nothing uses an older answer. Every query is about other dates, so old answers would pile up.
 KEPT = timedelta(hours=12)
-
-
 _NO_CAPACITY = frozenset({ReasonKind.NO_OFFER, ReasonKind.DEARER_THAN_APPROVED})
+
+Query = TypeVar("Query")
+Found = TypeVar("Found")
 
 
 class _NotBought(Exception):
@@ -66,14 +67,7 @@ class Buyer:
 
     def search(self, query: OfferQuery) -> str:
         """A refusal of EC2 is an answer too: it is not asked for again at once. A missing permission is no answer."""
-        refused = ""
-        offers: tuple[Offer, ...] = ()
-        try:
-            offers = tuple(self._cloud.search_offers(query))
-        except NotAllowed:
-            raise
-        except Refused as no:
-            refused = str(no)
+        offers, refused = _answer(self._cloud.search_offers, query)
         now = self._clock.now()
         self.searches = {asked: one for asked, one in self.searches.items() if now - one.at < KEPT}
         self.searches[query] = OfferSearch(query, now, offers)
@@ -81,14 +75,7 @@ class Buyer:
 
     def search_extensions(self, query: ExtensionQuery) -> str:
         """As `search`. If a missing permission counted as "no offers", a new block would be bought instead."""
-        refused = ""
-        offers: tuple[ExtensionOffer, ...] = ()
-        try:
-            offers = tuple(self._cloud.search_extensions(query))
-        except NotAllowed:
-            raise
-        except Refused as no:
-            refused = str(no)
+        offers, refused = _answer(self._cloud.search_extensions, query)
         self.extension_searches[query] = ExtensionSearch(query, self._clock.now(), offers, refused)
         return refused or f"{len(offers)} offers"
 
@@ -289,6 +276,16 @@ class Buyer:
         after = replace(intent, state=state, state_at=self._clock.now(), reason=reason, note="", **changes)
         self._ledger.advance(intent, after)
         return after
+
+
+def _answer(search: Callable[[Query], Iterable[Found]], query: Query) -> tuple[tuple[Found, ...], str]:
+    """The offers, and why EC2 refused to answer. A missing permission is raised."""
+    try:
+        return tuple(search(query)), ""
+    except NotAllowed:
+        raise
+    except Refused as no:
+        return (), str(no)
 
 
 def _serves(offer: Offer, envelope: Envelope) -> bool:

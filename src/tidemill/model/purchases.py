@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Literal
 
-from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.purchase_reasons import PurchaseReason
 
 
@@ -114,6 +114,23 @@ class Envelope:
     zones: tuple[str, ...]
     max_fee_usd: int
     expires_at: datetime
+
+    @classmethod
+    def of_extension(
+        cls, block: Reservation, start: datetime, end: datetime, max_fee_usd: int, expires_at: datetime
+    ) -> Envelope:
+        """This very block, longer by what lies between `start` and `end`."""
+        return cls(
+            block.instance_type,
+            block.count,
+            end - start,
+            start,
+            start,
+            end,
+            (block.zone,),
+            max_fee_usd,
+            expires_at,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,13 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from tidemill.catalog import Catalog, InstanceType
+from tidemill.model import ec2_facts
 from tidemill.model.capacity import LIVE_STATES, Reservation, SourceKind
-from tidemill.model.ec2_facts import (
-    DAY,
-    FARTHEST_START,
-    MAX_INSTANCES_ON_A_DATE,
-    MAX_INSTANCES_PER_BLOCK,
-    SMALLEST_ULTRASERVER,
-    is_legal_duration,
-    nearest_legal_durations,
-)
+from tidemill.model.ec2_facts import DAY
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import Offer, OfferQuery
 from tidemill.spec.problem import quoted, suggestion
-from tidemill.spec.units import format_duration, format_instant
+from tidemill.spec.units import format_duration, format_instant, nearest_sold_durations
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +84,8 @@ def check_request(wish: OfferRequest, catalog: Catalog, now: datetime) -> None:
     for starts in wish.starts:
         if starts.latest < now:
             wrong.append(f"{format_instant(starts.latest)} is past: a block starts from 30 minutes ahead")
-        elif starts.earliest > now + FARTHEST_START:
-            last = format_instant(now + FARTHEST_START)
+        elif starts.earliest > now + ec2_facts.FARTHEST_START:
+            last = format_instant(now + ec2_facts.FARTHEST_START)
             wrong.append(f"EC2 sells at most 8 weeks ahead: the latest start is {last}")
         elif starts.latest < starts.earliest:
             wrong.append("the latest start is before the earliest")
@@ -116,22 +109,21 @@ def is_sold(kind: InstanceType) -> bool:
 
 def _wrong_durations(durations: Iterable[timedelta]) -> Iterator[str]:
     for duration in durations:
-        if not is_legal_duration(duration):
-            nearest = " and ".join(
-                format_duration(nearest_legal_duration)
-                for nearest_legal_duration in nearest_legal_durations(duration)
-            )
+        if not ec2_facts.is_legal_duration(duration):
+            nearest = nearest_sold_durations(duration)
             yield f"EC2 does not sell {format_duration(duration)}; the nearest it sells: {nearest}"
 
 
 def wrong_count(kind: InstanceType, count: int) -> str:
-    if not 1 <= count <= MAX_INSTANCES_PER_BLOCK:
-        hint = "; search for several smaller blocks" if count > MAX_INSTANCES_PER_BLOCK else ""
-        return f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {count}{hint}"
-    if kind.ultraserver and count % SMALLEST_ULTRASERVER:
-        below = count // SMALLEST_ULTRASERVER * SMALLEST_ULTRASERVER
-        above = below + SMALLEST_ULTRASERVER
-        near = " or ".join(str(one) for one in (below, above) if 1 <= one <= MAX_INSTANCES_PER_BLOCK)
+    if not 1 <= count <= ec2_facts.MAX_INSTANCES_PER_BLOCK:
+        hint = "; search for several smaller blocks" if count > ec2_facts.MAX_INSTANCES_PER_BLOCK else ""
+        return f"a block has 1 to {ec2_facts.MAX_INSTANCES_PER_BLOCK} instances, not {count}{hint}"
+    if kind.ultraserver and count % ec2_facts.SMALLEST_ULTRASERVER:
+        below = count // ec2_facts.SMALLEST_ULTRASERVER * ec2_facts.SMALLEST_ULTRASERVER
+        above = below + ec2_facts.SMALLEST_ULTRASERVER
+        near = " or ".join(
+            str(one) for one in (below, above) if 1 <= one <= ec2_facts.MAX_INSTANCES_PER_BLOCK
+        )
         return f"{kind.name} is sold by the UltraServer, 9 or 18 instances each: ask for {near}, not {count}"
     return ""
 
@@ -156,10 +148,10 @@ def held_by_date(reservations: Iterable[Reservation]) -> Counter[date]:
 def over_date_limit(held: Counter[date], count: int, start: datetime, end: datetime) -> str:
     """Why these would be too many on one date; empty: they are not."""
     for day in _dates(start, end):
-        if held[day] + count > MAX_INSTANCES_ON_A_DATE:
+        if held[day] + count > ec2_facts.MAX_INSTANCES_ON_A_DATE:
             return (
-                f"EC2 allows {MAX_INSTANCES_ON_A_DATE} instances in blocks on any one date, and {held[day]} are "
-                f"held on {day.isoformat()}: {count} more are too many"
+                f"EC2 allows {ec2_facts.MAX_INSTANCES_ON_A_DATE} instances in blocks on any one date, and {held[day]}"
+                f" are held on {day.isoformat()}: {count} more are too many"
             )
     return ""
 
@@ -168,7 +160,7 @@ def no_start_fits(held: Counter[date], question: OfferQuestion, now: datetime) -
     """Why no start in its window leaves room on every date; empty: one does."""
     why = ""
     start = max(question.starts.earliest, now)
-    while start <= min(question.starts.latest, now + FARTHEST_START):
+    while start <= min(question.starts.latest, now + ec2_facts.FARTHEST_START):
         # The grid may move it by a day either way; the dates in between are touched in any case.
         why = over_date_limit(held, question.count, start, start + question.duration)
         if not why:

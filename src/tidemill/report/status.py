@@ -30,7 +30,7 @@ from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
 from tidemill.spec.units import format_duration
 from tidemill.wording import sentence
-from tidemill.wording.purchases import purchase_note
+from tidemill.wording.purchases import purchase_note, verdict_sentence
 
 
 def status(
@@ -226,10 +226,6 @@ def _by_phase(world: World, pool: str, views: list[NodeView]) -> dict[str, int]:
 
 
 def _purchase(intent: PurchaseIntent) -> PurchaseRow:
-    verdicts = tuple(
-        f"{verdict.who} {'approved' if verdict.approved else 'refused'}{': ' + verdict.note if verdict.note else ''}"
-        for verdict in intent.verdicts
-    )
     return PurchaseRow(
         id=intent.id,
         plan=intent.plan,
@@ -242,7 +238,7 @@ def _purchase(intent: PurchaseIntent) -> PurchaseRow:
         fee_usd=intent.fee_usd,
         proposed_at=intent.proposed_at,
         state_at=intent.state_at,
-        verdicts=verdicts,
+        verdicts=tuple(verdict_sentence(verdict) for verdict in intent.verdicts),
         reservations=intent.reservation_ids,
         note=purchase_note(intent),
     )

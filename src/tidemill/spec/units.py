@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from tidemill.model.ec2_facts import nearest_legal_durations
+
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _CPU = re.compile(r"(\d+(?:\.\d+)?)(m?)")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P|)")
@@ -47,6 +49,11 @@ def parse_length(value: Any) -> timedelta:
     if not duration:
         raise ValueError("must be longer than 0s")
     return duration
+
+
+def nearest_sold_durations(duration: timedelta) -> str:
+    """For a message about a duration that EC2 does not sell: `175d and 182d`."""
+    return " and ".join(format_duration(nearest) for nearest in nearest_legal_durations(duration))
 
 
 def format_duration(value: timedelta) -> str:

@@ -187,23 +187,12 @@ def _names(plan: CapacityPlan, intent: PurchaseIntent) -> list[str]:
 def _extension(spec: Spec, one: Extension, block: Reservation, who: str) -> PurchaseIntent:
     """The history knows it by its offer. The old id is lost, so it gets one that follows from the offer."""
     failed = one.state is ExtensionState.PAYMENT_FAILED
-    envelope = Envelope(
-        instance_type=block.instance_type,
-        count=block.count,
-        duration=one.end - one.asked_at,
-        earliest_start=one.asked_at,
-        latest_start=one.asked_at,
-        earliest_end=one.end,
-        zones=(block.zone,),
-        max_fee_usd=one.fee_usd,
-        expires_at=one.asked_at,
-    )
     return PurchaseIntent(
         id=intent_id(spec.platform.spec.deployment, "rebuilt", one.offer_id),
         plan="",
         pool=block.pool,
         window="",
-        envelope=envelope,
+        envelope=Envelope.of_extension(block, one.asked_at, one.end, one.fee_usd, one.asked_at),
         proposer=who,
         proposed_at=one.asked_at,
         state=PurchaseState.FAILED if failed else PurchaseState.CONFIRMED,

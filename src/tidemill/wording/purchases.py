@@ -13,7 +13,7 @@ from tidemill.model.purchase_reasons import (
     SearchKind,
     SearchReason,
 )
-from tidemill.model.purchases import PurchaseIntent
+from tidemill.model.purchases import PurchaseIntent, Verdict
 from tidemill.spec.units import format_instant
 from tidemill.wording.templates import Sentence, fill
 
@@ -139,6 +139,11 @@ _WARNINGS: dict[PurchaseWarningKind, Sentence[PurchaseWarning]] = {
         " they lapse, and no more is bought for it"
     ),
 }
+
+
+def verdict_sentence(verdict: Verdict) -> str:
+    note = f": {verdict.note}" if verdict.note else ""
+    return f"{verdict.who} {'approved' if verdict.approved else 'refused'}{note}"
 
 
 def search_sentence(reason: SearchReason) -> str:

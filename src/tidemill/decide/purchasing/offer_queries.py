@@ -13,14 +13,8 @@ from math import ceil
 
 from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand, Step
 from tidemill.decide.purchasing.planner.offer_filter import is_usable_by
+from tidemill.model import ec2_facts
 from tidemill.model.capacity import Reservation
-from tidemill.model.ec2_facts import (
-    LONGEST_BLOCK,
-    MAX_INSTANCES_PER_BLOCK,
-    SMALLEST_ULTRASERVER,
-    grid_at_or_before,
-    round_up_duration,
-)
 from tidemill.model.offers import ExtensionQuery, ExtensionSearch, OfferQuery, OfferSearch
 from tidemill.model.purchases import OPEN, PurchaseState
 from tidemill.model.world import World
@@ -91,18 +85,25 @@ def _counts(spec: Spec, name: str, gpus: int) -> tuple[int, ...]:
     kind = spec.catalog.types[name]
     instances = ceil(gpus / max(1, kind.gpus))
     if kind.ultraserver:
-        instances = ceil(instances / SMALLEST_ULTRASERVER) * SMALLEST_ULTRASERVER
-        return (min(instances, MAX_INSTANCES_PER_BLOCK // SMALLEST_ULTRASERVER * SMALLEST_ULTRASERVER),)
-    if instances <= MAX_INSTANCES_PER_BLOCK:
+        instances = ceil(instances / ec2_facts.SMALLEST_ULTRASERVER) * ec2_facts.SMALLEST_ULTRASERVER
+        return (
+            min(
+                instances,
+                ec2_facts.MAX_INSTANCES_PER_BLOCK
+                // ec2_facts.SMALLEST_ULTRASERVER
+                * ec2_facts.SMALLEST_ULTRASERVER,
+            ),
+        )
+    if instances <= ec2_facts.MAX_INSTANCES_PER_BLOCK:
         return (instances,)
-    rest = instances % MAX_INSTANCES_PER_BLOCK
-    return (MAX_INSTANCES_PER_BLOCK, rest) if rest else (MAX_INSTANCES_PER_BLOCK,)
+    rest = instances % ec2_facts.MAX_INSTANCES_PER_BLOCK
+    return (ec2_facts.MAX_INSTANCES_PER_BLOCK, rest) if rest else (ec2_facts.MAX_INSTANCES_PER_BLOCK,)
 
 
 def _starts_and_lengths(demand: PoolDemand, stretch: MissingSpan) -> Iterator[tuple[datetime, timedelta]]:
     """Starts on the grid, the last before it is needed, and legal lengths."""
-    begin, end = grid_at_or_before(stretch.start - demand.warm_up), stretch.end + demand.wind_down
-    whole = round_up_duration(end - begin) or LONGEST_BLOCK
+    begin, end = ec2_facts.grid_at_or_before(stretch.start - demand.warm_up), stretch.end + demand.wind_down
+    whole = ec2_facts.round_up_duration(end - begin) or ec2_facts.LONGEST_BLOCK
     yield begin, whole
     for duration in (one for one in USUAL_LENGTHS if one < whole):
         start = begin
@@ -135,10 +136,12 @@ def extension_queries(
         missed = [step for step in lacks if step.end > block.end - demand.wind_down]
         if block.end > soon or not missed or missed[0].start > block.end + DAY:
             continue
-        rest = round_up_duration(missed[-1].end + demand.wind_down - block.end)
+        rest = ec2_facts.round_up_duration(missed[-1].end + demand.wind_down - block.end)
         lengths = sorted({*USUAL_EXTENSIONS, *([rest] if rest else [])})
         found += [
-            ExtensionQuery(block.id, by) for by in lengths if block.end + by - block.start <= LONGEST_BLOCK
+            ExtensionQuery(block.id, by)
+            for by in lengths
+            if block.end + by - block.start <= ec2_facts.LONGEST_BLOCK
         ]
     return tuple(found)
 

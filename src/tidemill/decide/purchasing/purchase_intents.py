@@ -103,17 +103,8 @@ def extension_envelope(
     platform: Platform, block: Reservation, offer: ExtensionOffer, max_fee_usd: int, now: datetime
 ) -> Envelope:
     """This block, so much longer. It expires when EC2 stops selling extensions of the block."""
-    return Envelope(
-        instance_type=block.instance_type,
-        count=block.count,
-        duration=offer.end - offer.start,
-        earliest_start=offer.start,
-        latest_start=offer.start,
-        earliest_end=offer.end,
-        zones=(block.zone,),
-        max_fee_usd=max_fee_usd,
-        expires_at=min(now + platform.spec.approval.expires_after, offer.start - EXTENSION_CLOSES_BEFORE_END),
-    )
+    expires_at = min(now + platform.spec.approval.expires_after, offer.start - EXTENSION_CLOSES_BEFORE_END)
+    return Envelope.of_extension(block, offer.start, offer.end, max_fee_usd, expires_at)
 
 
 # --- for a purchase of the planner --------------------------------------------------------------------

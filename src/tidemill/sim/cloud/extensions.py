@@ -10,23 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog
+from tidemill.model import ec2_facts
 from tidemill.model.capacity import SECURED_STATES, Reservation, SourceKind
-from tidemill.model.ec2_facts import (
-    EXTENSION_CLOSES_BEFORE_END,
-    EXTENSION_OPENS_BEFORE_END,
-    EXTENSION_PAID_BEFORE_END,
-    LONGEST_BLOCK,
-    PAID_AFTER_PURCHASE,
-    is_legal_duration,
-    nearest_legal_durations,
-)
 from tidemill.model.errors import NoCapacity, Refused
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, ExtensionState
 from tidemill.sim.cloud.faults import ArmedFaults
 from tidemill.sim.cloud.market import OfferMarket, block_fee_usd
 from tidemill.sim.cloud.reservations import Reservations
 from tidemill.sim.timeline import Timeline, seeded_id, stream
-from tidemill.spec.units import format_duration, format_instant
+from tidemill.spec.units import format_duration, format_instant, nearest_sold_durations
 
 _PAYMENT_TAKES_S = (60, 360)
 _SEEN_AFTER_MAX_S = 90
@@ -137,7 +129,7 @@ class ExtensionPurchases:
         extension = ExtensionPurchase(now, block.id, offer.start, offer.end, offer.fee_usd, offer.id, seen_at)
         self.bought.append(extension)
         self._reservations.await_extension(block.id, offer.end)
-        deadline = min(offer.start - EXTENSION_PAID_BEFORE_END, now + PAID_AFTER_PURCHASE)
+        deadline = min(offer.start - ec2_facts.EXTENSION_PAID_BEFORE_END, now + ec2_facts.PAID_AFTER_PURCHASE)
         paid = pays and now + settles_after <= deadline
 
         def settle() -> None:
@@ -161,13 +153,19 @@ class ExtensionPurchases:
             raise Refused(f"{block.id} is {block.state.value}: only active and scheduled blocks are extended")
         if block.extension_pending_to is not None:
             raise Refused(f"{block.id} already has an extension whose payment is pending")
-        if not end - EXTENSION_OPENS_BEFORE_END <= now <= end - EXTENSION_CLOSES_BEFORE_END:
+        if (
+            not end - ec2_facts.EXTENSION_OPENS_BEFORE_END
+            <= now
+            <= end - ec2_facts.EXTENSION_CLOSES_BEFORE_END
+        ):
             raise Refused(
                 f"{block.id} is extended from 56 days to 1 hour before its end, {format_instant(end)}"
             )
-        if not is_legal_duration(by):
-            nearest = " and ".join(format_duration(step) for step in nearest_legal_durations(by))
+        if not ec2_facts.is_legal_duration(by):
+            nearest = nearest_sold_durations(by)
             raise Refused(f"{format_duration(by)} is not a duration EC2 sells; the nearest: {nearest}")
-        if end + by - block.start > LONGEST_BLOCK:
-            raise Refused(f"{block.id} would last longer than {format_duration(LONGEST_BLOCK)} in all")
+        if end + by - block.start > ec2_facts.LONGEST_BLOCK:
+            raise Refused(
+                f"{block.id} would last longer than {format_duration(ec2_facts.LONGEST_BLOCK)} in all"
+            )
         return end

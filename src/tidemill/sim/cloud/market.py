@@ -12,25 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from tidemill.catalog import Catalog, InstanceType
+from tidemill.model import ec2_facts
 from tidemill.model.capacity import Reservation
-from tidemill.model.ec2_facts import (
-    DAY,
-    EARLIEST_START,
-    FARTHEST_START,
-    MAX_INSTANCES_ON_A_DATE,
-    MAX_INSTANCES_PER_BLOCK,
-    MAX_OFFERS,
-    grid_at_or_after,
-    grid_at_or_before,
-    is_legal_duration,
-    nearest_legal_durations,
-    ultraserver_for,
-)
+from tidemill.model.ec2_facts import DAY
 from tidemill.model.errors import NoCapacity, SpecError
 from tidemill.model.offers import Offer, OfferQuery
 from tidemill.sim.timeline import seeded_id, stream
 from tidemill.spec.scenario import Market
-from tidemill.spec.units import format_duration
+from tidemill.spec.units import format_duration, nearest_sold_durations
 
 # A start-now offer this short would be reclaimed almost as soon as its nodes joined; EC2 does not show it.
 _SHORTEST_NOW = timedelta(hours=2)
@@ -92,7 +81,7 @@ def block_sizes(count: int, kind: InstanceType) -> tuple[int, ...]:
     """The instances of each block a purchase of `count` makes: one block, or one per UltraServer."""
     if not kind.ultraserver:
         return (count,)
-    ultraserver = ultraserver_for(count)
+    ultraserver = ec2_facts.ultraserver_for(count)
     if ultraserver is None:
         raise SpecError(
             f"{kind.name} is sold by the UltraServer: {count} is no multiple of 9 or 18 instances"
@@ -136,7 +125,7 @@ class OfferMarket:
         ]
         offers.sort(key=lambda offer: (offer.fee_usd, offer.start, offer.zone, offer.end))
         self._issued = {id_: entry for id_, entry in self._issued.items() if now < entry.until}
-        return tuple(self._issue(offer, now) for offer in offers[:MAX_OFFERS])
+        return tuple(self._issue(offer, now) for offer in offers[: ec2_facts.MAX_OFFERS])
 
     def take(self, offer_id: str, now: datetime) -> tuple[Offer, int]:
         """Sells an offer; returns it and how often it had been sold before. NoCapacity: it is gone."""
@@ -171,20 +160,22 @@ class OfferMarket:
         kind = self._catalog.types.get(query.instance_type)
         if kind is None:
             raise SpecError(f"'{query.instance_type}' is not an instance type of the catalog")
-        if not is_legal_duration(query.duration):
-            nearest = " and ".join(format_duration(step) for step in nearest_legal_durations(query.duration))
+        if not ec2_facts.is_legal_duration(query.duration):
+            nearest = nearest_sold_durations(query.duration)
             raise SpecError(
                 f"{format_duration(query.duration)} is not a duration EC2 sells; the nearest: {nearest}"
             )
-        if not 1 <= query.count <= MAX_INSTANCES_PER_BLOCK:
-            raise SpecError(f"a block has 1 to {MAX_INSTANCES_PER_BLOCK} instances, not {query.count}")
+        if not 1 <= query.count <= ec2_facts.MAX_INSTANCES_PER_BLOCK:
+            raise SpecError(
+                f"a block has 1 to {ec2_facts.MAX_INSTANCES_PER_BLOCK} instances, not {query.count}"
+            )
         block_sizes(query.count, kind)
         return kind
 
     # --- what could be sold -------------------------------------------------------------------------
 
     def _windows(self, query: OfferQuery, zone: str, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-        earliest = max(query.earliest_start, now + EARLIEST_START)
+        earliest = max(query.earliest_start, now + ec2_facts.EARLIEST_START)
         for start, end in (*self._now_windows(query, zone, now), *_grid_windows(query, earliest, now)):
             if end <= query.latest_end:
                 yield start, end
@@ -194,11 +185,11 @@ class OfferMarket:
     ) -> tuple[tuple[datetime, datetime], ...]:
         """Start-now offers: one slightly shorter and one slightly longer than asked; both end on the grid."""
         draw = stream(self._seed, "now-start", query.instance_type, zone, now.date().isoformat())
-        start = (now + EARLIEST_START).replace(second=0) + timedelta(minutes=1 + draw.randrange(4))
+        start = (now + ec2_facts.EARLIEST_START).replace(second=0) + timedelta(minutes=1 + draw.randrange(4))
         start = start.replace(minute=start.minute | 1)  # an odd minute, so never on the grid
         if start < query.earliest_start:
             return ()
-        shorter = grid_at_or_before(start + query.duration)
+        shorter = ec2_facts.grid_at_or_before(start + query.duration)
         ends = [end for end in (shorter, shorter + DAY) if end - start >= _SHORTEST_NOW]
         return tuple((start, end) for end in ends)
 
@@ -257,7 +248,8 @@ class OfferMarket:
         if not load:
             return True
         return all(
-            load[day] + offer.count <= MAX_INSTANCES_ON_A_DATE for day in _dates(offer.start, offer.end)
+            load[day] + offer.count <= ec2_facts.MAX_INSTANCES_ON_A_DATE
+            for day in _dates(offer.start, offer.end)
         )
 
     def _load_by_date(self) -> Counter[date]:
@@ -272,8 +264,8 @@ class OfferMarket:
 def _grid_windows(
     query: OfferQuery, earliest: datetime, now: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    start = grid_at_or_after(earliest)
-    while start <= now + FARTHEST_START:
+    start = ec2_facts.grid_at_or_after(earliest)
+    while start <= now + ec2_facts.FARTHEST_START:
         yield start, start + query.duration
         start += DAY
 

@@ -128,6 +128,12 @@ class ApiServer:
 
     # --- pods ---------------------------------------------------------------------------------------
 
+    def create_pod(self, pod: Pod, part_of: str) -> None:
+        self.put_pod(pod)
+        if self.verbose:
+            self.journal.add("pod-created", pod.full_name, part_of)
+        self.wake(f"{pod.full_name} was created")
+
     def put_pod(self, pod: Pod) -> None:
         """Create or replace. Binding (`node` filled in) takes the pod's requests out of what the node has free."""
         before = self.pods.get(pod.uid)

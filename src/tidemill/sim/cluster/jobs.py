@@ -102,10 +102,7 @@ class Jobs:
             message=message,
         )
         job.members[index] = pod.uid
-        self._api.put_pod(pod)
-        if self._api.verbose:
-            self._api.journal.add("pod-created", pod.full_name, f"a pod of {job.workload}")
-        self._api.wake(f"{pod.full_name} was created")
+        self._api.create_pod(pod, f"a pod of {job.workload}")
 
     # --- what kubelets report -----------------------------------------------------------------------
 

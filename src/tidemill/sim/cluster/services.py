@@ -131,10 +131,7 @@ class Services:
             message=message,
         )
         replica_set.members[pod.uid] = replica_set.revision
-        self._api.put_pod(pod)
-        if self._api.verbose:
-            self._api.journal.add("pod-created", pod.full_name, f"a replica of {truth.name}")
-        self._api.wake(f"{pod.full_name} was created")
+        self._api.create_pod(pod, f"a replica of {truth.name}")
 
     def _reconcile(self, truth: ServiceTruth, replica_set: SetTruth, message: str = "") -> None:
         """Create and delete pods to match the replicas and the template; a rolling update creates before it deletes."""

@@ -32,7 +32,7 @@ from tidemill.sim.scenario.outcome import (
 from tidemill.sim.scenario.reason_history import ON_ITS_WAY, topic
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.wording import sentence
-from tidemill.wording.purchases import purchase_note
+from tidemill.wording.purchases import purchase_note, verdict_sentence
 
 
 def tally(
@@ -231,10 +231,6 @@ def _service(rehearsal: Rehearsal, service: ServiceTruth, end: datetime) -> Serv
 
 
 def _purchase(rehearsal: Rehearsal, intent: PurchaseIntent) -> PurchaseRow:
-    verdicts = (
-        f"{verdict.who} {'approved' if verdict.approved else 'refused'}{': ' + verdict.note if verdict.note else ''}"
-        for verdict in intent.verdicts
-    )
     return PurchaseRow(
         id=intent.id,
         window=intent.window,
@@ -247,7 +243,7 @@ def _purchase(rehearsal: Rehearsal, intent: PurchaseIntent) -> PurchaseRow:
         fee_usd=intent.fee_usd,
         reservations=intent.reservation_ids,
         note="" if intent.state is PurchaseState.CONFIRMED else _why_not_bought(rehearsal, intent),
-        verdicts=tuple(verdicts),
+        verdicts=tuple(verdict_sentence(verdict) for verdict in intent.verdicts),
     )
 
 

@@ -8,15 +8,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-from tidemill.model.ec2_facts import (
-    DAY,
-    LONGEST_BLOCK,
-    MAX_INSTANCES_ON_A_DATE,
-    MAX_INSTANCES_PER_BLOCK,
-    TERMINATES_BEFORE_END,
-    grid_at_or_after,
-    grid_at_or_before,
-)
+from tidemill.model import ec2_facts
+from tidemill.model.ec2_facts import DAY
 from tidemill.spec.capacity_plan import CapacityPlan, DemandCalendar, DemandWindow, LearnedDemand
 from tidemill.spec.check.document_set import DocumentSet, LocatedDocument
 from tidemill.spec.compute_pool import matching_types
@@ -55,15 +48,15 @@ def windows_can_be_bought(documents: DocumentSet) -> Iterator[Problem]:
         yield from documents.unknown_type(plan, ("demand", index, "instanceType"), window.instance_type)
         yield from documents.not_sold_as_block(plan, ("demand", index, "instanceType"), window.instance_type)
         length = window.end - window.start
-        if length > LONGEST_BLOCK:
+        if length > ec2_facts.LONGEST_BLOCK:
             message = (
                 f"a window of {format_duration(length)} is longer than any block EC2 sells"
-                f" ({format_duration(LONGEST_BLOCK)}); split it in two"
+                f" ({format_duration(ec2_facts.LONGEST_BLOCK)}); split it in two"
             )
             yield plan.error(("demand", index, "to"), message, "duration")
-        if window.instances > MAX_INSTANCES_PER_BLOCK:
+        if window.instances > ec2_facts.MAX_INSTANCES_PER_BLOCK:
             message = (
-                f"EC2 sells at most {MAX_INSTANCES_PER_BLOCK} instances in one block, and this window needs"
+                f"EC2 sells at most {ec2_facts.MAX_INSTANCES_PER_BLOCK} instances in one block, and this window needs"
                 f" {window.instances}; split it into several windows"
             )
             yield plan.error(("demand", index, "instances"), message, "block-size")
@@ -119,17 +112,17 @@ class _Booking(NamedTuple):
 
 def _overbooked(bookings: Sequence[_Booking]) -> Iterator[Problem]:
     """A problem for each booking that exceeds the limit together with the bookings before it."""
-    if most_at_once([booking.span for booking in bookings]) <= MAX_INSTANCES_ON_A_DATE:
+    if most_at_once([booking.span for booking in bookings]) <= ec2_facts.MAX_INSTANCES_ON_A_DATE:
         return
     fitting: list[Span] = []
     for booking in bookings:
         peak = most_at_once([*fitting, booking.span])
-        if peak <= MAX_INSTANCES_ON_A_DATE:
+        if peak <= ec2_facts.MAX_INSTANCES_ON_A_DATE:
             fitting.append(booking.span)
             continue
         message = (
             f"with {quoted(booking.name)} there would be {peak} instances in blocks on one date;"
-            f" EC2 allows at most {MAX_INSTANCES_ON_A_DATE}"
+            f" EC2 allows at most {ec2_facts.MAX_INSTANCES_ON_A_DATE}"
         )
         yield booking.document.error(booking.path, message, "date-size")
 
@@ -180,9 +173,10 @@ def _amounts_make_sense(
         if instances is not None and several_sizes and not learned:
             message = "the instance types have different numbers of GPUs; write the demand in 'gpus'"
             yield plan.error((*path, "instances"), message, "unit")
-        if instances is not None and instances > MAX_INSTANCES_ON_A_DATE:
+        if instances is not None and instances > ec2_facts.MAX_INSTANCES_ON_A_DATE:
             field = "mostInstances" if learned else "instances"
-            message = f"EC2 allows at most {MAX_INSTANCES_ON_A_DATE} instances in blocks on one date, not {instances}"
+            most = ec2_facts.MAX_INSTANCES_ON_A_DATE
+            message = f"EC2 allows at most {most} instances in blocks on one date, not {instances}"
             yield plan.error((*path, field), message, "date-size")
     unpriced = [kind.name for kind in kinds if kind.on_demand_usd_h is None and kind.block_usd_h is None]
     if calendar.penalty_usd_per_gpu_hour is None and unpriced:
@@ -264,7 +258,7 @@ def _too_close(plan: LocatedDocument[CapacityPlan], needed: timedelta) -> Iterat
             f"the blocks for windows {quoted(before.name)} and {quoted(after.name)} can both run pods for only"
             f" {format_duration(overlap)}, but booting a node and loading a model takes about"
             f" {format_duration(needed)}: services would lose replicas; set 'overlap' to"
-            f" {format_duration(needed + TERMINATES_BEFORE_END)} or more"
+            f" {format_duration(needed + ec2_facts.TERMINATES_BEFORE_END)} or more"
         )
         yield plan.warning(("demand", index, "from"), message, "TR-11")
 
@@ -272,4 +266,8 @@ def _too_close(plan: LocatedDocument[CapacityPlan], needed: timedelta) -> Iterat
 def _overlap_of_blocks(before: DemandWindow, after: DemandWindow, asked: timedelta) -> timedelta:
     """How long the blocks of two windows run side by side. Blocks start and end at 11:30 UTC. Negative: a gap; a gap
     of a day or more is taken as wanted."""
-    return grid_at_or_after(before.end) - TERMINATES_BEFORE_END - grid_at_or_before(after.start - asked)
+    return (
+        ec2_facts.grid_at_or_after(before.end)
+        - ec2_facts.TERMINATES_BEFORE_END
+        - ec2_facts.grid_at_or_before(after.start - asked)
+    )

@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from tidemill.model.ec2_facts import (
-    DAY,
-    LONGEST_BLOCK,
-    MAX_INSTANCES_PER_BLOCK,
-    TERMINATES_BEFORE_END,
-    is_legal_duration,
-    nearest_legal_durations,
-)
+from tidemill.model import ec2_facts
+from tidemill.model.ec2_facts import DAY
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check.document_set import DocumentSet, LocatedDocument
 from tidemill.spec.compute_pool import ComputePool
@@ -59,15 +53,17 @@ def _block_could_be_sold(
         )
     else:
         yield from _legal(scenario, (*path, "duration"), block.duration)
-    if block.count > MAX_INSTANCES_PER_BLOCK:
-        message = f"EC2 sells at most {MAX_INSTANCES_PER_BLOCK} instances in one block, not {block.count}"
+    if block.count > ec2_facts.MAX_INSTANCES_PER_BLOCK:
+        message = (
+            f"EC2 sells at most {ec2_facts.MAX_INSTANCES_PER_BLOCK} instances in one block, not {block.count}"
+        )
         yield scenario.error((*path, "count"), message, "block-size")
 
 
 def _legal(document: LocatedDocument[Document], path: Path, duration: timedelta) -> Iterator[Problem]:
-    if is_legal_duration(duration):
+    if ec2_facts.is_legal_duration(duration):
         return
-    nearest = [format_duration(each) for each in nearest_legal_durations(duration)]
+    nearest = [format_duration(each) for each in ec2_facts.nearest_legal_durations(duration)]
     hint = f"the nearest are {' and '.join(nearest)}" if len(nearest) > 1 else f"the nearest is {nearest[0]}"
     message = f"{format_duration(duration)} is not a duration EC2 sells; {hint}"
     yield document.error(path, message, "duration")
@@ -84,9 +80,10 @@ def extensions_could_be_bought(documents: DocumentSet) -> Iterator[Problem]:
                     f"no block is named {quoted(extension.block)}; {suggestion(extension.block, blocks)}"
                 )
                 yield scenario.error(("extensions", index, "block"), message, "reference")
-            elif block.duration is not None and block.duration + extension.by > LONGEST_BLOCK:
+            elif block.duration is not None and block.duration + extension.by > ec2_facts.LONGEST_BLOCK:
                 total = format_duration(block.duration + extension.by)
-                message = f"the extended block would last {total}; EC2 allows at most {format_duration(LONGEST_BLOCK)}"
+                longest = format_duration(ec2_facts.LONGEST_BLOCK)
+                message = f"the extended block would last {total}; EC2 allows at most {longest}"
                 yield scenario.error(("extensions", index, "by"), message, "duration")
 
 
@@ -291,7 +288,7 @@ def _late(
     needed = BOOT + service.load + service.grace
     over = spec.start + min(spec.duration, service.until or spec.duration)
     for _, _, end in blocks:
-        empty_by = end - TERMINATES_BEFORE_END
+        empty_by = end - ec2_facts.TERMINATES_BEFORE_END
         if empty_by >= over:
             continue
         if any(start + needed <= empty_by and later > end for _, start, later in blocks):

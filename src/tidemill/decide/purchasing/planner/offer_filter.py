@@ -17,16 +17,8 @@ from tidemill.decide.purchasing.planner.inputs import (
     Prices,
 )
 from tidemill.decide.purchasing.planner.result import RejectedOffer
+from tidemill.model import ec2_facts
 from tidemill.model.capacity import LIVE_STATES, SECURED_STATES, Reservation, SourceKind
-from tidemill.model.ec2_facts import (
-    EXTENSION_CLOSES_BEFORE_END,
-    EXTENSION_OPENS_BEFORE_END,
-    FARTHEST_START,
-    LONGEST_BLOCK,
-    MAX_INSTANCES_PER_BLOCK,
-    is_legal_duration,
-    nearest_legal_durations,
-)
 from tidemill.model.offers import Offer
 from tidemill.model.planner_reasons import OfferRefusal, OfferRefusalKind
 
@@ -59,11 +51,13 @@ def _why_not(
     offer = seen.offer
     if policy.now - seen.at > policy.offers_fresh:
         return OfferRefusal(OfferRefusalKind.STALE, policy.now - seen.at)
-    if not 1 <= offer.count <= MAX_INSTANCES_PER_BLOCK:
-        return OfferRefusal(OfferRefusalKind.WRONG_COUNT, count=offer.count, of=MAX_INSTANCES_PER_BLOCK)
+    if not 1 <= offer.count <= ec2_facts.MAX_INSTANCES_PER_BLOCK:
+        return OfferRefusal(
+            OfferRefusalKind.WRONG_COUNT, count=offer.count, of=ec2_facts.MAX_INSTANCES_PER_BLOCK
+        )
     if offer.start < policy.now + policy.lead:
         return OfferRefusal(OfferRefusalKind.STARTS_TOO_SOON, policy.lead)
-    if offer.start > policy.now + FARTHEST_START:
+    if offer.start > policy.now + ec2_facts.FARTHEST_START:
         return OfferRefusal(OfferRefusalKind.STARTS_TOO_FAR_AHEAD)
     if not _on_grid(offer.end) or not _legal_length(offer.start, offer.end, policy.now):
         return OfferRefusal(OfferRefusalKind.NO_SUCH_BLOCK, offer.end - offer.start)
@@ -113,12 +107,15 @@ def _why_not_extend(
     if block.state not in SECURED_STATES or block.extension_pending_to is not None:
         return OfferRefusal(OfferRefusalKind.BLOCK_NOT_PAID, name=block.id)
     if (
-        not block.end - EXTENSION_OPENS_BEFORE_END
+        not block.end - ec2_facts.EXTENSION_OPENS_BEFORE_END
         <= policy.now
-        <= block.end - max(EXTENSION_CLOSES_BEFORE_END, policy.lead)
+        <= block.end - max(ec2_facts.EXTENSION_CLOSES_BEFORE_END, policy.lead)
     ):
         return OfferRefusal(OfferRefusalKind.EXTENSIONS_CLOSED)
-    if not is_legal_duration(one.end - block.end) or one.end - block.start > LONGEST_BLOCK:
+    if (
+        not ec2_facts.is_legal_duration(one.end - block.end)
+        or one.end - block.start > ec2_facts.LONGEST_BLOCK
+    ):
         return OfferRefusal(OfferRefusalKind.NO_SUCH_EXTENSION, one.end - block.end)
     if one.fee_usd > policy.ceilings.per_purchase_usd:
         return _over_ceiling(one.fee_usd, policy)
@@ -138,6 +135,6 @@ def _legal_length(start: datetime, end: datetime, now: datetime) -> bool:
     """A block on the grid has exactly a legal length; a start-now block is a little shorter or longer."""
     length = end - start
     if _on_grid(start):
-        return is_legal_duration(length)
-    nearest = min((abs(length - legal) for legal in nearest_legal_durations(length)), default=DAY)
+        return ec2_facts.is_legal_duration(length)
+    nearest = min((abs(length - legal) for legal in ec2_facts.nearest_legal_durations(length)), default=DAY)
     return start - now < DAY and nearest < DAY and length > timedelta(0)
