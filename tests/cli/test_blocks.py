@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
-from tests.cli.purchaser import P5, Purchaser, pool
+from tests.cli.purchaser import CHEAP, P5, Purchaser, pool
 from tidemill import catalog
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.account import SimAccount
 
-CHEAP: dict[str, Any] = {"mode": "auto", "approval": {"autoMaxFeeUsd": 50_000}}
 START = datetime(2026, 11, 16, 8, tzinfo=UTC)
 WHERE = ("--zone", "us-east-1a", "--duration", "7d")
 
@@ -27,9 +25,7 @@ def elsewhere(purchaser: Purchaser, *given: str) -> str:
 @pytest.mark.requirement("CB-5")
 def test_blocks_shows_every_state_with_the_expected_count(purchaser: Purchaser):
     purchaser.open(**CHEAP)
-    block = purchaser(
-        "buy", purchaser.offer(P5, "--count", "2", "--start", "2026-11-17")["id"], "--yes", "--json"
-    ).json["reservation_ids"][0]
+    block = purchaser.bought_at_once(P5, "--count", "2", "--start", "2026-11-17")
     seen = []
     assert f"bought {block}; AWS does not list it yet" in purchaser("blocks").out
     for time in ("90s", "10m", "28h", "1d", "12h"):
@@ -125,7 +121,7 @@ def test_a_shared_block_is_adopted_without_a_tag(purchaser: Purchaser):
 @pytest.mark.requirement("CB-17")
 def test_our_own_or_another_deployments_block_is_not_adopted(purchaser: Purchaser):
     purchaser.open(**CHEAP)
-    ours = purchaser("buy", purchaser.offer()["id"], "--yes", "--json").json["reservation_ids"][0]
+    ours = purchaser.bought_at_once()
     purchaser.advance("2m")
     theirs = elsewhere(purchaser, P5, "--owner", "other")
     for block, code, says in [

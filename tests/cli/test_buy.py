@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
-from tests.cli.purchaser import P5, Purchaser, pool
+from tests.cli.purchaser import CHEAP, P5, Purchaser, pool
 from tidemill.catalog import load
 
 pytestmark = pytest.mark.requirement("CB-3")
-CHEAP: dict[str, Any] = {"mode": "auto", "approval": {"autoMaxFeeUsd": 50_000}}
 
 
 # --- an offer -----------------------------------------------------------------------------------------
@@ -421,9 +419,7 @@ def test_an_extension_is_approved_bought_and_moves_the_end_when_paid(purchaser: 
 
 @pytest.mark.requirement("CB-6")
 def test_extend_reports_the_rules_of_ec2(purchaser: Purchaser):
-    block = purchaser.open(**CHEAP)("buy", purchaser.offer()["id"], "--yes", "--json").json[
-        "reservation_ids"
-    ][0]
+    block = purchaser.open(**CHEAP).bought_at_once()
     purchaser.advance("10m")
     assert (
         "EC2 does not sell 15d; the nearest it sells: 14d and 21d"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.purchaser import P5, Purchaser, pool
+from tests.cli.purchaser import CHEAP, P5, Purchaser, pool
 from tests.engine.ports import TinyCluster
 from tidemill import catalog
 from tidemill.cli.loading import load_spec
@@ -21,7 +21,6 @@ from tidemill.store.open_ledger import open_durable
 from tidemill.store.sql import SqlLedger
 
 pytestmark = pytest.mark.requirement("CB-4")
-CHEAP: dict[str, Any] = {"mode": "auto", "approval": {"autoMaxFeeUsd": 50_000}}
 START = datetime(2026, 11, 16, 8, tzinfo=UTC)
 PLAN = {
     "kind": "CapacityPlan",
@@ -146,7 +145,7 @@ def test_rebuild_reserves_the_ids_of_attempts_without_a_trace(purchaser: Purchas
 
 def test_rebuild_finds_purchases_and_extensions_by_hand(purchaser: Purchaser):
     purchaser.open(**CHEAP)
-    block = purchaser("buy", purchaser.offer()["id"], "--yes", "--json").json["reservation_ids"][0]
+    block = purchaser.bought_at_once()
     purchaser.advance("10m")
     assert purchaser("extend", block, "--by", "7d", "--yes").code == 0
     purchaser.advance("10m")

@@ -6,17 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
-from tests.cli.purchaser import P5, Purchaser
+from tests.cli.purchaser import CHEAP, P5, Purchaser
 from tidemill.model.labels import Pairs
 from tidemill.model.offers import OfferQuery
 from tidemill.sim.cloud.account import SimAccount
 
 pytestmark = pytest.mark.requirement("CB-4")
-CHEAP: dict[str, Any] = {"mode": "auto", "approval": {"autoMaxFeeUsd": 50_000}}
 SECOND = (P5, "--count", "1", "--duration", "7d", "--from", "2026-11-19", "--to", "2026-11-25")
 
 
@@ -250,9 +248,7 @@ def test_bought_corrects_a_wrong_not_bought_and_its_fee_counts(purchaser: Purcha
 
 @pytest.mark.requirement("CB-6")
 def test_an_unknown_extension_is_found_in_the_history(purchaser: Purchaser):
-    block = purchaser.open(**CHEAP)("buy", purchaser.offer()["id"], "--yes", "--json").json[
-        "reservation_ids"
-    ][0]
+    block = purchaser.open(**CHEAP).bought_at_once()
     purchaser.advance("10m")
     purchaser("sim", "fault", "lost-answer", "--of", "extension")
     assert purchaser("extend", block, "--by", "7d", "--yes").code == 4

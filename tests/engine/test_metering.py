@@ -7,7 +7,7 @@ import pytest
 from tests.decide.builders import block, node, plan, pod
 from tests.decide.purchases import buying
 from tests.engine.ports import Outside
-from tidemill.model.purchases import Adoption, BlockHours
+from tidemill.model.purchases import Adoption, BlockHours, BlockUse
 
 pytestmark = pytest.mark.requirement("PE-16")
 
@@ -56,20 +56,15 @@ def test_time_nobody_looked_counts_as_neither_used_nor_held():
 
 
 def test_only_a_plan_that_asks_sees_how_well_a_block_was_used():
-    outside = running(minUtilisation=0.5)
-    engine = outside.engine()
-    for _ in range(4):
-        engine.tick()
-        outside.clock.pass_time(minutes=10)
-    tick = engine.tick()
-    assert tick is not None
-    (use,) = tick.world.uses
+    def uses_after(ticks: int, outside: Outside) -> tuple[BlockUse, ...]:
+        engine = outside.engine()
+        for _ in range(ticks):
+            engine.tick()
+            outside.clock.pass_time(minutes=10)
+        last = engine.tick()
+        assert last is not None
+        return last.world.uses
+
+    (use,) = uses_after(4, running(minUtilisation=0.5))
     assert (use.accelerators, use.used_h / use.held_h) == (32, pytest.approx(0.25))
-    plain = running()
-    engine = plain.engine()
-    for _ in range(3):
-        engine.tick()
-        plain.clock.pass_time(minutes=10)
-    tick = engine.tick()
-    assert tick is not None
-    assert tick.world.uses == ()
+    assert uses_after(3, running()) == ()
