@@ -17,11 +17,7 @@ from tidemill.decide.packer import solve
 from tidemill.decide.packer.problem import NewNode, Problem, Solution
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateGroup, CandidateNode, Candidates, Stage
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end
-from tidemill.decide.placement.problem_builder import (
-    BuiltProblem,
-    build_problem,
-    build_without_launches,
-)
+from tidemill.decide.placement.problem_builder import BuiltProblem, build_problem, build_without_launches
 from tidemill.decide.queue_item import QueueItem, lasts
 from tidemill.model.pods import Pod
 

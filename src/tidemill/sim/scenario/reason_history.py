@@ -15,10 +15,7 @@ from tidemill.model.capacity import ReservationState
 from tidemill.model.nodes import INSTANCE_UP_STATES
 from tidemill.model.plan import Plan, Unmet, UnmetCode, Warning
 from tidemill.model.reasons import HoldReason
-from tidemill.model.warning_reasons import (
-    AnyWarning,
-    ProvisionerMessage,
-)
+from tidemill.model.warning_reasons import AnyWarning, ProvisionerMessage
 from tidemill.model.world import World
 
 ON_ITS_WAY: tuple[UnmetCode, ...] = ("starting", "launching")
