@@ -72,6 +72,8 @@ class OnTheWire(Backend):
         boto3.client("eks").create_cluster(
             name="ml", roleArn=ROLE, resourcesVpcConfig={"subnetIds": list(subnets.values())}
         )
+        for name in ("a", "b"):
+            boto3.client("ec2").create_key_pair(KeyName=name)
         compute: Compute = AwsCompute(there.aws, OWNER, "ml")
         super().__init__(there.account, compute, network.images["x86_64"], subnets)
 
