@@ -166,6 +166,7 @@ class TinyCluster(Script):
         self.pods: list[Pod] = []
         self.asked: list[tuple[Any, ...]] = []
         self.evictable = True
+        self.empty = True
 
     def view(self) -> ClusterView:
         with self.around("view"):
@@ -180,6 +181,9 @@ class TinyCluster(Script):
         with self.around("evict"):
             self.asked.append(("evict", pod))
             return self.evictable
+
+    def is_empty(self, instance_id: str) -> bool:
+        return self.empty
 
     def delete(self, pod: str, grace_s: int | None, *, disruption: bool) -> None:
         with self.around("delete"):

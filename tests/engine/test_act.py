@@ -17,6 +17,7 @@ from tidemill.model.plan import (
     ForceDelete,
     Launch,
     MarkReady,
+    Plan,
     Recreate,
     RemoveNode,
     RequestCheckpoint,
@@ -53,7 +54,7 @@ def outside() -> Outside:
                 reasons.AdmitReason(reasons.AdmitKind.NODES_FREE, "cr-1", 2),
                 "train",
             ),
-            [("admit", "a", "cr-1", None, "train"), ("admit", "b", "cr-1", None, "train")],
+            [("admit", ("a", "b"), "cr-1", None, "train")],
         ),
         (MarkReady("n", PASSED), [("mark_ready", "n")]),
         (StartDrain("n", ENDS), [("start_drain", "n", ENDS)]),
@@ -101,6 +102,16 @@ def test_what_is_gone_already_is_done(outside: Outside):
     )
     assert [outcome.error for outcome in outcomes] == ["", ""]
     assert "already gone" in outcomes[0].detail
+
+
+def test_a_drained_instance_is_ended_only_when_the_cluster_knows_its_node_to_be_empty(outside: Outside):
+    drained = Terminate("i-404", reasons.TerminateReason(reasons.TerminateKind.DRAINED))
+    outside.cluster.empty = False
+    (outcome,) = outside.act(drained)
+    assert (outcome.error, outcome.failed) == ("not-yet", False)
+    outside.cluster.empty = True
+    (outcome,) = outside.act(drained)
+    assert "already gone" in outcome.detail
 
 
 def test_an_eviction_that_a_budget_forbids_is_an_outcome_and_not_a_force(outside: Outside):
@@ -197,3 +208,11 @@ def test_nothing_is_launched_if_the_intent_cannot_be_written(outside: Outside):
 def test_a_settled_launch_is_no_longer_open(outside: Outside):
     outside.act(Launch(INTENT, WAIT), SettleLaunch("ti-1", reasons.SettleReason(reasons.SettleKind.ALL_SEEN)))
     assert outside.books.launches() == ()
+
+
+def test_what_is_left_of_a_plan_is_not_begun_once_the_engine_must_stop(outside: Outside):
+    """The action under way is finished; a term that ended or a signal stops before the next one."""
+    plan = Plan((MarkReady("n1", PASSED), MarkReady("n2", PASSED), MarkReady("n3", PASSED)))
+    outcomes = outside.actor().carry_out(plan, lambda: len(outside.cluster.asked) < 2)
+    assert [outcome.action for outcome in outcomes] == list(plan.actions[:2])
+    assert outside.cluster.asked == [("mark_ready", "n1"), ("mark_ready", "n2")]

@@ -11,7 +11,16 @@ from tests.decide.builders import ago, ahead, block
 from tests.decide.purchases import buying, intent, offer
 from tests.engine.ports import Outside
 from tidemill.engine.buyer import Buyer
-from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled, label
+from tidemill.model.errors import (
+    NoCapacity,
+    NotAllowed,
+    OutcomeUnknown,
+    Refused,
+    Retryable,
+    SpecError,
+    Throttled,
+    label,
+)
 from tidemill.model.offers import ExtensionQuery, OfferQuery
 from tidemill.model.plan import Outcome, ProposePurchase, SettlePurchase, SubmitPurchase
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
@@ -53,6 +62,24 @@ def test_a_purchase_is_tagged_confirmed_and_counted():
     )
     assert (held(outside).state, held(outside).reservation_ids) == (PurchaseState.CONFIRMED, ("cr-1",))
     assert outside.books.spending(outside.clock.now()).fees_usd == 25_000
+
+
+def test_nothing_is_bought_for_a_pool_whose_nodes_could_never_join():
+    outside = shop(offer(fee_usd=25_000))
+    lacking = {"p5": ("Platform mill: spec.nodeRole is not set",)}
+    buyer = Buyer(
+        outside.spec, outside.clock, outside.cloud, outside.books, lambda pool: lacking.get(pool, ())
+    )
+    with pytest.raises(Refused, match="nothing is bought for it: Platform mill: spec"):
+        buyer.submit(GRANTED)
+    assert not outside.cloud.purchases
+    assert held(outside).state is PurchaseState.APPROVED
+    assert held(outside).reason == PurchaseReason(
+        ReasonKind.POOL_CANNOT_LAUNCH, name="p5", expected="Platform mill: spec.nodeRole is not set"
+    )
+    lacking.clear()
+    buyer.submit(held(outside))
+    assert len(outside.cloud.purchases) == 1
 
 
 @pytest.mark.requirement("CB-3")
@@ -259,6 +286,9 @@ def test_a_refused_search_counts_as_an_answer_and_a_missing_permission_does_not(
     assert buyer.search_extensions(more) == "ends too soon"
     assert buyer.search(block) == "not sold here"
     assert (len(buyer.searches), len(buyer.extension_searches)) == (1, 1)
+    outside.cloud.fail("search_offers", SpecError("sold by the UltraServer"))
+    assert buyer.search(replace(block, count=3)) == "sold by the UltraServer"
+    assert len(buyer.searches) == 2
 
 
 @pytest.mark.parametrize("error", [Retryable("503"), OutcomeUnknown("timed out")])
@@ -350,11 +380,12 @@ def test_proposing_twice_changes_nothing():
 def verdict(outside: Outside, *, who: str = "ana", approved: bool = True) -> PurchaseIntent:
     return record_verdict(
         outside.books,
-        outside.spec.platform,
+        outside.spec,
         held(outside),
         who=who,
         approved=approved,
         at=outside.clock.now(),
+        listed=outside.cloud.reservations(),
     )
 
 
@@ -396,5 +427,5 @@ def test_two_people_who_read_the_same_intent_cannot_overwrite_each_other():
     verdict(outside)
     with pytest.raises(Refused):
         record_verdict(
-            outside.books, outside.spec.platform, read, who="ben", approved=False, at=outside.clock.now()
+            outside.books, outside.spec, read, who="ben", approved=False, at=outside.clock.now(), listed=()
         )

@@ -8,11 +8,13 @@ import pytest
 
 from tests.decide.builders import ON_DEMAND, ahead, block, hourly_pool, node, pod, pool, spec
 from tests.engine.ports import Outside
+from tidemill.engine.loop import Engine
 from tidemill.model.capacity import SourceKind
-from tidemill.model.errors import Retryable
+from tidemill.model.errors import NoCapacity, Refused, Retryable
 from tidemill.model.nodes import InstanceState
-from tidemill.model.plan import Evict, Launch, StartDrain
+from tidemill.model.plan import Evict, Launch, Plan, RestartWorkload, ScaleWorkload, StartDrain
 from tidemill.model.purchases import LaunchState
+from tidemill.model.reasons import HandoverKind, HandoverReason, HoldKind
 from tidemill.sim.scenario.crash import EngineCrashed
 
 
@@ -125,6 +127,78 @@ def test_when_everything_fails_it_waits_longer_before_it_tries_again():
     tick = outside.engine().tick()
     assert tick is not None
     assert tick.wake_at == outside.clock.now() + timedelta(seconds=5)
+
+
+def test_new_documents_end_the_back_off_from_what_the_old_ones_did_not_allow():
+    outside = Outside(spec(hourly_pool("g6", "g6.xlarge"), subnets={"us-west-2a": ["subnet-1"]}))
+    outside.cluster.pods = [pod(gpus=1)]
+    outside.cloud.fail("launch", Refused("spec.nodeRole is not set", code="documents"))
+    first = outside.engine().tick()
+    assert first is not None
+    assert [one.error for one in first.outcomes] == ["refused"]
+    assert [one.state for one in outside.books.launches()] == [LaunchState.FAILED]
+    outside.clock.pass_time(seconds=5)
+    same = outside.engine().tick()
+    assert same is not None
+    assert not same.plan.actions
+    assert same.plan.unmet[0].reason.kind is HoldKind.LAUNCH_FAILED
+    again = Engine(
+        outside.spec, outside.clock, outside.cloud, outside.cluster, outside.books,
+        documents_since=outside.clock.now(),
+    ).tick()  # fmt: skip
+    assert again is not None
+    assert kinds(again) == {Launch}
+    assert not again.outcomes[0].error
+
+
+def test_new_documents_do_not_make_capacity():
+    outside = Outside(spec(hourly_pool("g6", "g6.xlarge"), subnets={"us-west-2a": ["subnet-1"]}))
+    outside.cluster.pods = [pod(gpus=1)]
+    outside.cloud.fail("launch", NoCapacity("none"))
+    outside.engine().tick()
+    outside.clock.pass_time(seconds=5)
+    again = Engine(
+        outside.spec, outside.clock, outside.cloud, outside.cluster, outside.books,
+        documents_since=outside.clock.now(),
+    ).tick()  # fmt: skip
+    assert again is not None
+    assert not again.plan.actions
+
+
+def test_a_write_that_another_manager_forbids_is_tried_again_later_and_later():
+    outside = Outside(spec())
+    restart = RestartWorkload("Deployment/ml/chat", "cr-1", HandoverReason(HandoverKind.ROLLOUT))
+    engine = Engine(
+        outside.spec, outside.clock, outside.cloud, outside.cluster, outside.books,
+        decide=lambda spec, world: Plan((restart,)),
+    )  # fmt: skip
+    tries: list[float] = []
+    began = outside.clock.now()
+    while (at_s := (outside.clock.now() - began).total_seconds()) < 900:
+        outside.cluster.before["restart"] = [Refused("gitops owns it", code="field-conflict")]
+        tick = engine.tick()
+        assert tick is not None
+        if tick.outcomes:
+            assert [one.error for one in tick.outcomes] == ["refused"]
+            tries.append(at_s)
+        # Events wake it meanwhile: that is no reason to ask again.
+        outside.clock.at = min(tick.wake_at, outside.clock.now() + timedelta(seconds=3))
+    assert tries == [0, 5, 15, 35, 75, 155, 275, 395, 515, 635, 755, 875]
+    outside.cluster.before.clear()
+    outside.clock.pass_time(minutes=2)
+    tick = engine.tick()
+    assert tick is not None
+    assert [one.error for one in tick.outcomes] == [""]
+
+
+def test_what_is_refused_for_another_value_is_tried_at_once():
+    outside = Outside(spec())
+    actor = outside.actor()
+    chat, reason = "Deployment/ml/chat", HandoverReason(HandoverKind.SURGE)
+    outside.cluster.fail("scale", Refused("gitops owns it", code="field-conflict"))
+    assert actor.carry_out(Plan((ScaleWorkload(chat, 4, 2, (), reason),)))[0].failed
+    assert actor.carry_out(Plan((ScaleWorkload(chat, 4, 2, (), reason),))) == ()
+    assert not actor.carry_out(Plan((ScaleWorkload(chat, 3, 1, (), reason),)))[0].failed
 
 
 # --- money by the hour ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from tests.engine.ports import Outside
 from tidemill.engine.observe import Observer
 from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import Retryable
-from tidemill.model.nodes import Node
+from tidemill.model.nodes import InstanceState, KubeNode, Node
 from tidemill.model.purchases import Adoption
 
 
@@ -22,6 +22,12 @@ def outside() -> Outside:
     made.cloud.held = [block()]
     made.has(node("i-1"), node("i-2", "launched"))
     return made
+
+
+def kube_of(instance_id: str) -> KubeNode:
+    kube = node(instance_id).kube
+    assert kube is not None
+    return kube
 
 
 def observer(outside: Outside) -> Observer:
@@ -38,6 +44,68 @@ def test_an_instance_and_its_kubernetes_node_are_one_node(outside: Outside):
 def test_a_kubernetes_node_without_an_instance_is_still_seen(outside: Outside):
     outside.cluster.nodes.append(Node(None, node("i-9").kube))
     assert {one.key for one in observer(outside).look().nodes} == {"i-1", "i-2", "node-i-9"}
+
+
+def test_every_node_without_an_instance_is_seen(outside: Outside):
+    """Nodes of other clouds name no instance; they are all there, and none takes the place of another."""
+    for number in range(3):
+        kube = replace(kube_of("i-9"), name=f"kwok-{number}", instance_id="")
+        outside.cluster.nodes.append(Node(None, kube))
+    seen = observer(outside).look().nodes
+    assert [one.key for one in seen] == ["i-1", "i-2", "kwok-0", "kwok-1", "kwok-2"]
+
+
+@pytest.mark.parametrize("older_first", [False, True])
+def test_of_two_nodes_that_name_one_instance_the_newest_counts_and_the_other_stands_alone(
+    outside: Outside, older_first: bool
+):
+    older = replace(kube_of("i-1"), name="was-i-1", joined_at=NOW - timedelta(days=3))
+    outside.cluster.nodes.insert(0 if older_first else 1, Node(None, older))
+    seen = {one.key: one for one in observer(outside).look().nodes}
+    assert seen["i-1"].name == "node-i-1"
+    assert seen["was-i-1"].instance is None
+
+
+def test_an_instance_that_a_list_leaves_out_is_there_while_its_node_is_ready(outside: Outside):
+    eyes = observer(outside)
+    before = eyes.look().nodes[0]
+    del outside.cloud.running["i-1"]
+    eyes.look()
+    outside.clock.pass_time(minutes=9)
+    seen = {one.key: one for one in eyes.look().nodes}
+    assert seen["i-1"] is before
+    outside.clock.pass_time(minutes=2)
+    assert {one.key for one in eyes.look().nodes} == {"i-2", "node-i-1"}
+
+
+def test_an_instance_that_is_left_out_counts_for_nothing_once_its_node_is_not_ready(outside: Outside):
+    eyes = observer(outside)
+    eyes.look()
+    del outside.cloud.running["i-1"]
+    outside.cluster.nodes[0] = Node(None, replace(kube_of("i-1"), ready=False))
+    assert {one.key for one in eyes.look().nodes} == {"i-2", "node-i-1"}
+
+
+def test_an_instance_that_was_seen_to_end_has_ended_as_long_as_its_node_lingers(outside: Outside):
+    eyes = observer(outside)
+    eyes.look()
+    outside.cloud.running["i-1"] = replace(outside.cloud.running["i-1"], state=InstanceState.TERMINATED)
+    eyes.look()
+    del outside.cloud.running["i-1"]
+    outside.clock.pass_time(hours=30)
+    seen = {one.key: one for one in eyes.look().nodes}
+    ended = seen["i-1"].instance
+    assert ended is not None
+    assert ended.state is InstanceState.TERMINATED
+    del outside.cluster.nodes[0]
+    assert {one.key for one in eyes.look().nodes} == {"i-2"}
+
+
+def test_a_new_list_that_says_the_same_changes_nothing(outside: Outside):
+    eyes = observer(outside)
+    before = eyes.look().nodes
+    outside.cloud.running = {key: replace(one) for key, one in outside.cloud.running.items()}
+    assert eyes.look().nodes is before
 
 
 def test_pods_are_found_by_the_node_they_are_bound_to(outside: Outside):

@@ -10,8 +10,8 @@ import pytest
 
 from tests.decide.builders import NOW
 from tidemill.cli.playback import Pace, Playback
-from tidemill.cli.up import PlannerThread
 from tidemill.engine.planner_runner import InlineExecutor
+from tidemill.engine.planner_thread import ThreadExecutor
 from tidemill.model.plan import ProposePurchase, SearchOffers
 from tidemill.model.planner_result import PlannerFailure, PlannerResult
 from tidemill.model.purchases import PurchaseState
@@ -31,7 +31,7 @@ def documents(days: int) -> tuple[Spec, Scenario]:
     return loaded.checked_spec(), scenario.model_copy(update={"spec": short})
 
 
-class WaitingPlanner(PlannerThread):
+class WaitingPlanner(ThreadExecutor):
     """Begins to plan when the gate opens."""
 
     def __init__(self, gate: threading.Event) -> None:
@@ -46,13 +46,13 @@ class WaitingPlanner(PlannerThread):
         super().begin(later, otherwise)
 
 
-def wait_for(executor: PlannerThread) -> None:
+def wait_for(executor: ThreadExecutor) -> None:
     assert executor._thread is not None
     executor._thread.join(timeout=60)
 
 
 def test_the_planner_thread_is_busy_until_it_is_done_and_gives_its_result_once():
-    gate, executor = threading.Event(), PlannerThread()
+    gate, executor = threading.Event(), ThreadExecutor()
     result = PlannerResult(NOW, ())
 
     def work():
@@ -71,7 +71,7 @@ def test_a_failure_of_the_planner_is_logged_and_gives_a_result_without_a_plan(ca
     def work() -> PlannerResult:
         raise RuntimeError("no plan today")
 
-    executor = PlannerThread()
+    executor = ThreadExecutor()
     executor.begin(work, FAILED)
     wait_for(executor)
     assert executor.take() is FAILED
@@ -80,9 +80,9 @@ def test_a_failure_of_the_planner_is_logged_and_gives_a_result_without_a_plan(ca
 
 def test_the_engine_ticks_while_the_planner_runs_and_proposes_when_it_is_done():
     gate = threading.Event()
-    made: list[PlannerThread] = []
+    made: list[ThreadExecutor] = []
 
-    def executor() -> PlannerThread:
+    def executor() -> ThreadExecutor:
         made.append(WaitingPlanner(gate))
         return made[-1]
 

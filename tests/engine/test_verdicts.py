@@ -24,7 +24,7 @@ class Desk:
     """One proposal, and people who come by."""
 
     def __init__(self, mode: str, *approvers: str) -> None:
-        self.platform = buying(mode, approval={"approvers": approvers}).platform
+        self.spec = buying(mode, approval={"approvers": approvers})
         self.ledger = MemoryLedger(Hands())
         self.ledger.propose(intent())
 
@@ -36,7 +36,9 @@ class Desk:
         return one
 
     def says(self, who: str, *, approved: bool) -> PurchaseState:
-        record_verdict(self.ledger, self.platform, self.proposal, who=who, approved=approved, at=self.at)
+        record_verdict(
+            self.ledger, self.spec, self.proposal, who=who, approved=approved, at=self.at, listed=()
+        )
         return self.proposal.state
 
 
@@ -90,23 +92,27 @@ def test_an_expired_purchase_can_be_refused_but_not_approved():
 def test_a_stricter_policy_requires_a_second_approval():
     desk = Desk("one")
     desk.says("ana", approved=True)
-    desk.platform = buying("two").platform
+    desk.spec = buying("two")
     assert desk.says("ben", approved=True) is PurchaseState.APPROVED
     assert len(desk.proposal.verdicts) == 2
-    assert not_granted(desk.platform, desk.proposal) is None
+    assert not_granted(desk.spec.platform, desk.proposal) is None
 
 
 def test_the_money_spent_this_month_counts_at_an_approval():
     """Inside what the policy buys by itself, until the month's fees are too many: from then on a yes is lacking."""
     fee_usd = intent().envelope.max_fee_usd
-    platform = buying("auto", approval={"autoMaxFeeUsd": fee_usd, "autoMonthlyUsd": fee_usd}).platform
+    documents = buying("auto", approval={"autoMaxFeeUsd": fee_usd, "autoMonthlyUsd": fee_usd})
     ledger = MemoryLedger(Hands())
     small = replace(intent(), state=PurchaseState.APPROVED)
     ledger.propose(small)
     with pytest.raises(Refused, match="is approved already"):
-        record_verdict(ledger, platform, small, who="ana", approved=True, at=NOW)
-    ledger.propose(replace(intent(), id="tp-0", state=PurchaseState.CONFIRMED, state_at=NOW, fee_usd=fee_usd))
-    after = record_verdict(ledger, platform, small, who="ana", approved=True, at=NOW)
+        record_verdict(ledger, documents, small, who="ana", approved=True, at=NOW, listed=())
+    ledger.propose(
+        replace(
+            intent(), id="tp-0", pool="other", state=PurchaseState.CONFIRMED, state_at=NOW, fee_usd=fee_usd
+        )
+    )
+    after = record_verdict(ledger, documents, small, who="ana", approved=True, at=NOW, listed=())
     assert [said.who for said in after.verdicts] == ["ana"]
 
 
@@ -136,7 +142,7 @@ def test_the_proposer_in_another_session_is_still_the_proposer():
 
 def test_sessions_count_where_the_platform_says_that_they_are_proved():
     desk = Desk("two")
-    desk.platform = buying("two", approval={"sessionsAreProved": True}).platform
+    desk.spec = buying("two", approval={"sessionsAreProved": True})
     desk.says(f"{ROLE}/ana", approved=True)
     assert desk.says(f"{ROLE}/ben", approved=True) is PurchaseState.APPROVED
 

@@ -134,6 +134,26 @@ def test_several_processes_may_open_a_new_ledger_at_once(url: str, opened: Opene
     assert [line.what for line in ledgers[0].audit()] == ["ledger"]
 
 
+def test_opening_a_ledger_again_takes_no_lock_from_the_one_that_is_open(tmp_path: Path, opened: Opener):
+    """Locks of a file are of the process: if it opens and closes the file beside SQLite, they are gone, and the next
+    process that closes the ledger takes itself for the last one and removes the log that this one still writes to."""
+    file = tmp_path / "ledger.db"
+    first = opened(f"sqlite:///{file}")
+    opened(f"sqlite:///{file}").close()
+    in_another_process(
+        file, "db.execute('UPDATE alembic_version SET version_num = version_num'); db.commit()"
+    )
+    first.propose(intent())
+    assert (
+        in_another_process(file, "print(db.execute('SELECT count(*) FROM purchases').fetchone()[0])") == "1"
+    )
+
+
+def in_another_process(file: Path, does: str) -> str:
+    code = f"import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); {does}; db.close()"
+    return subprocess.check_output([sys.executable, "-c", code, str(file)], text=True).strip()
+
+
 # --- durable, and quick to start without ---
 
 

@@ -14,7 +14,7 @@ from tests.decide.purchases import intent, yes
 from tests.store.ledgers import Opener
 from tests.store.postgres import Server
 from tests.store.probes import engine_of
-from tidemill.model.errors import OutcomeUnknown, Refused, Retryable
+from tidemill.model.errors import OutcomeUnknown, Refused, Retryable, Throttled
 from tidemill.model.purchases import PurchaseState
 from tidemill.store import database
 from tidemill.store.sql import SqlLedger
@@ -101,8 +101,50 @@ def test_an_old_leader_cannot_write_any_more(url: str, opened: Opener):
     ):
         with pytest.raises(Refused, match="another engine has become the leader"):
             write()
+    assert (old.overtaken, new.overtaken) == (True, False)
     assert new.purchases() == (intent("approved"),)
     new.advance(intent("approved"), intent("submitted"))
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_candidate_that_lost_its_turn_while_it_waited_does_not_end_the_leader(url: str, opened: Opener):
+    late, leader = opened(url), opened(url)
+    late.lead()
+    assert leader.lead() == 2
+
+    def too_late() -> None:
+        raise Throttled("this process does not lead", code="no-lease")
+
+    with pytest.raises(Throttled):
+        late.lead(too_late)
+    leader.propose(intent())
+    with pytest.raises(Refused, match="another engine has become the leader"):
+        late.propose(intent(id="tp-2"))
+    assert [line.subject for line in leader.audit("leader")] == ["leader"] * 2
+    asked: list[str] = []
+    assert late.lead(lambda: asked.append("may I")) == 3
+    assert asked == ["may I"]
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_leader_that_froze_inside_a_write_keeps_nobody_from_leading(
+    postgres: Server, opened: Opener, monkeypatch: pytest.MonkeyPatch
+):
+    """It holds the lock of every write, and its connection looks alive."""
+    monkeypatch.setattr(database, "IDLE_S", 1)
+    url = postgres.new_database()
+    frozen, new = opened(url), opened(url)
+    frozen.lead()
+
+    def freeze_inside_a_write() -> None:
+        with frozen._writing() as connection:
+            connection.execute(text("UPDATE ledger SET epoch = epoch + 100"))
+            assert new.lead() == 2
+
+    with pytest.raises(OutcomeUnknown):
+        freeze_inside_a_write()
+    with pytest.raises(Refused, match="another engine has become the leader"):
+        frozen.propose(intent())
 
 
 def test_a_person_may_decide_whichever_engine_leads(url: str, opened: Opener):

@@ -6,11 +6,14 @@ of the call is written after it. A crash between the two is what the next decisi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import assert_never
 
 from tidemill.engine.buyer import Buyer
-from tidemill.model.errors import Gone, OutcomeUnknown, PortError, Refused, TidemillError, label
+from tidemill.model.errors import Gone, NotYet, OutcomeUnknown, PortError, Refused, TidemillError, label
 from tidemill.model.plan import (
     Action,
     Admit,
@@ -38,25 +41,62 @@ from tidemill.model.plan import (
     Terminate,
 )
 from tidemill.model.purchases import LaunchIntent, LaunchState, PurchaseState
+from tidemill.model.reasons import TerminateKind
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.spec import Spec, names
 
+# A write that somebody else's claim to the field forbids is tried again after this long, doubled each time: nothing
+# changes before a person does something about it.
+FIRST_REST = timedelta(seconds=5)
+LONGEST_REST = timedelta(minutes=2)
+_Write = tuple[object, ...]  # what is written to which object
+
 
 class Actor:
-    def __init__(self, spec: Spec, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger) -> None:
+    def __init__(
+        self, spec: Spec, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger,
+        lacks: Callable[[str], Sequence[str]] = lambda pool: (),
+    ) -> None:  # fmt: skip
+        """`lacks`: as the buyer's."""
         self._spec = spec
         self._clock, self._cloud, self._cluster, self._ledger = clock, cloud, cluster, ledger
-        self.buyer = Buyer(spec, clock, cloud, ledger)
+        self.buyer = Buyer(spec, clock, cloud, ledger, lacks)
+        self._rests: dict[
+            _Write, tuple[datetime, timedelta]
+        ] = {}  # refused writes: until when, after which pause
 
-    def carry_out(self, plan: Plan) -> tuple[Outcome, ...]:
-        return tuple(self._attempt(action) for action in plan.actions)
+    def carry_out(self, plan: Plan, go_on: Callable[[], bool] = lambda: True) -> tuple[Outcome, ...]:
+        """Once `go_on` says no, what is left of the plan is not begun and has no outcome. Nor has a write that was
+        refused a moment ago."""
+        wanted = {_write_of(action) for action in plan.actions}
+        self._rests = {write: rest for write, rest in self._rests.items() if write in wanted}
+        return tuple(
+            self._attempt(action)
+            for action in takewhile(lambda _: go_on(), plan.actions)
+            if not self.rests(action)
+        )
+
+    @property
+    def next_try(self) -> datetime | None:
+        """When a refused write is tried again; None: there is none."""
+        return min((until for until, _ in self._rests.values()), default=None)
+
+    def rests(self, action: Action) -> bool:
+        """It was refused, and waits before it is tried again."""
+        rest = self._rests.get(_write_of(action))
+        return rest is not None and self._clock.now() < rest[0]
 
     def _attempt(self, action: Action) -> Outcome:
+        write = _write_of(action)
+        pause = self._rests.pop(write, (None, FIRST_REST / 2))[1]
         try:
             return Outcome(action, detail=self._do(action))
         except Gone as gone:
             return Outcome(action, detail=f"already gone: {gone}")
         except TidemillError as error:
+            if write and isinstance(error, Refused):
+                pause = min(2 * pause, LONGEST_REST)
+                self._rests[write] = self._clock.now() + pause, pause
             return Outcome(action, label(error), str(error))
 
     def _do(self, action: Action) -> str:
@@ -83,8 +123,7 @@ class Actor:
             case SettleLaunch(intent_id, failure=failure):
                 self._settle(intent_id, failure)
             case Admit(pods, source_label, ends_at, pool=pool):
-                for pod in pods:
-                    cluster.admit(pod, source_label, ends_at, pool)
+                cluster.admit(pods, source_label, ends_at, pool)
             case MarkReady(node):
                 cluster.mark_ready(node)
             case StartDrain(node, reason):
@@ -108,7 +147,9 @@ class Actor:
                 cluster.restart(workload, token)
             case ScaleWorkload(workload, replicas, added, going):
                 cluster.scale(workload, replicas, added, going)
-            case Terminate(instance_id):
+            case Terminate(instance_id, reason):
+                if reason.kind is TerminateKind.DRAINED and not cluster.is_empty(instance_id):
+                    raise NotYet(f"a pod may be on its way to {instance_id}")
                 self._cloud.terminate(instance_id)
             case RemoveNode(node):
                 cluster.remove_node(node)
@@ -132,7 +173,7 @@ class Actor:
             ids = tuple(self._cloud.launch(intent, tags))
         except OutcomeUnknown:
             raise  # stays written: the same id is tried again, and cannot launch twice
-        except PortError as error:
+        except (PortError, Refused) as error:
             self._ledger.write_launch(replace(intent, state=LaunchState.FAILED, failure=label(error)))
             raise
         if not ids:
@@ -147,3 +188,17 @@ class Actor:
             if intent.id == intent_id:
                 settled = replace(intent, state=state, state_at=self._clock.now(), failure=failure)
                 self._ledger.write_launch(settled)
+
+
+def _write_of(action: Action) -> _Write:
+    """Of actions that set fields which others may claim; empty: it is none of them, or no rest is worth its delay."""
+    match action:
+        case AnnounceEnd(pod, ends_at):
+            return AnnounceEnd, pod, ends_at
+        case AnnounceNodeEnd(node, ends_at):
+            return AnnounceNodeEnd, node, ends_at
+        case RestartWorkload(workload, token):
+            return RestartWorkload, workload, token
+        case ScaleWorkload(workload, replicas, added):
+            return ScaleWorkload, workload, replicas, added
+    return ()

@@ -13,19 +13,26 @@ from typing import Any, TypeVar
 
 from tidemill.decide.read_models import (
     fee_to_approve_usd,
-    is_mostly_covered,
     not_granted,
     over_budget,
     reduces_shortage,
-    still_missing,
+    why_not_wanted,
+    why_offer_unusable,
     window_named,
-    with_expected,
 )
-from tidemill.engine.ownership import with_true_owners
+from tidemill.engine.ownership import held_beside, unread_of_ours
 from tidemill.model.capacity import LIVE_STATES, Reservation
 from tidemill.model.ec2_facts import DAY
-from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, PortError, Refused, Throttled, label
-from tidemill.model.labels import Pairs
+from tidemill.model.errors import (
+    NoCapacity,
+    NotAllowed,
+    OutcomeUnknown,
+    PortError,
+    Refused,
+    SpecError,
+    Throttled,
+    label,
+)
 from tidemill.model.offers import (
     ExtensionOffer,
     ExtensionQuery,
@@ -37,7 +44,8 @@ from tidemill.model.offers import (
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import NOT_SUBMITTED, Caps, Envelope, PurchaseIntent, PurchaseState
 from tidemill.ports import Clock, Cloud, Ledger
-from tidemill.spec import Spec, names
+from tidemill.spec import Spec
+from tidemill.spec.usable_blocks import bought_tags
 from tidemill.wording.purchases import purchase_sentence
 
 # Nothing uses an older answer. Every query is about other dates, so old answers would pile up.
@@ -56,9 +64,18 @@ class _NotBought(Exception):
         self.reason = reason
 
 
+def _nothing_lacks(pool: str) -> Sequence[str]:
+    return ()
+
+
 class Buyer:
-    def __init__(self, spec: Spec, clock: Clock, cloud: Cloud, ledger: Ledger) -> None:
+    def __init__(
+        self, spec: Spec, clock: Clock, cloud: Cloud, ledger: Ledger,
+        lacks: Callable[[str], Sequence[str]] = _nothing_lacks,
+    ) -> None:  # fmt: skip
+        """`lacks`: what the documents lack, by name of a pool, before a node of it could be launched for real."""
         self._spec, self._clock, self._cloud, self._ledger = spec, clock, cloud, ledger
+        self._lacks = lacks
         # Dated answers. They are lost in a restart, and then asked for again.
         self.searches: dict[OfferQuery, OfferSearch] = {}
         self.extension_searches: dict[ExtensionQuery, ExtensionSearch] = {}
@@ -104,21 +121,17 @@ class Buyer:
 
     def _submit(self, intent: PurchaseIntent) -> str:
         self._check_ledger()
+        if lacks := self._lacks(intent.pool):  # what nobody could use is not bought
+            kind = ReasonKind.POOL_CANNOT_LAUNCH
+            raise _NotBought(PurchaseReason(kind, name=intent.pool, expected="; ".join(lacks)))
         if self._clock.now() >= intent.envelope.expires_at:
             raise _NotBought(PurchaseReason(ReasonKind.APPROVAL_EXPIRED, at=intent.envelope.expires_at))
         self._check_money(intent, intent.envelope.max_fee_usd)
         shown = self._held_and_expected(intent)
         now = self._clock.now()
-        if still_missing(self._spec, shown, intent, now) == 0:
-            return self._void(intent, ReasonKind.COVERED)
-        if is_mostly_covered(self._spec, shown, intent, now):
-            return self._void(intent, ReasonKind.MOSTLY_COVERED)
-        fitting = [
-            offer
-            for offer in self._fitting_offers(intent)
-            if not intent.plan or reduces_shortage(self._spec, shown, offer, intent, now)
-        ]
-        best = self._best_offer(intent, fitting)
+        if (not_wanted := why_not_wanted(self._spec, intent, shown, now)) is not None:
+            return self._void(intent, not_wanted)
+        best = self._best_offer(intent, self._usable_offers(intent, shown))
         self._check_money(intent, best.fee_usd)
         if intent.state is PurchaseState.PROPOSED:
             reason = PurchaseReason(ReasonKind.APPROVED_BY_POLICY)
@@ -134,8 +147,7 @@ class Buyer:
             raise _NotBought(reason) from no
         return self._call(submitted, best)
 
-    def _void(self, intent: PurchaseIntent, kind: ReasonKind) -> str:
-        reason = PurchaseReason(kind)
+    def _void(self, intent: PurchaseIntent, reason: PurchaseReason) -> str:
         self._move(intent, PurchaseState.VOIDED, reason)
         return f"not bought: {purchase_sentence(reason)}"
 
@@ -174,6 +186,9 @@ class Buyer:
         """What AWS shows now, and what other purchases may still bring: somebody else may have bought meanwhile."""
         mine, purchases = self._spec.platform.spec.deployment, self._ledger.purchases()
         listed, adoptions = self._cloud.reservations(), self._ledger.adoptions()
+        if unread := unread_of_ours(listed, purchases, adoptions, mine):
+            ids, kind = tuple(one.id for one in unread), ReasonKind.RESERVATIONS_UNREAD
+            raise _NotBought(PurchaseReason(kind, reservation_ids=ids, detail=unread[0].unread))
         known = {purchase.id for purchase in purchases} | {adoption.reservation_id for adoption in adoptions}
         unknown = sorted(
             block.id
@@ -187,8 +202,7 @@ class Buyer:
         if unknown:
             kind = ReasonKind.BOUGHT_FROM_ANOTHER_LEDGER
             raise _NotBought(PurchaseReason(kind, reservation_ids=tuple(unknown), name=mine))
-        shown = with_true_owners(listed, purchases, adoptions, mine, self._clock.now())
-        return with_expected(shown, purchases, mine, but=intent.id, firm=True)
+        return held_beside(intent, listed, self._ledger, mine, self._clock.now())
 
     def _call(self, submitted: PurchaseIntent, offer: Offer | ExtensionOffer) -> str:
         try:
@@ -199,8 +213,13 @@ class Buyer:
             self._move(submitted, PurchaseState.APPROVED, _refused_by_aws(error), **none)
             raise
         except PortError as error:
-            self._move(submitted, PurchaseState.UNKNOWN, PurchaseReason(ReasonKind.ANSWER_UNKNOWN))
-            raise OutcomeUnknown(str(error), code=error.code) from error
+            reason = PurchaseReason(
+                ReasonKind.ANSWER_UNKNOWN, code=error.code, detail=str(error), request_id=error.request_id
+            )
+            self._move(submitted, PurchaseState.UNKNOWN, reason)
+            unknown = OutcomeUnknown(str(error), code=error.code)
+            unknown.request_id = error.request_id
+            raise unknown from error
         self._move(submitted, PurchaseState.CONFIRMED, None, reservation_ids=ids, fee_usd=fee_usd)
         return f"{'extended' if submitted.extends else 'bought'} {', '.join(ids)} for ${fee_usd:,}"
 
@@ -210,14 +229,9 @@ class Buyer:
         if isinstance(offer, ExtensionOffer):
             made = self._cloud.purchase_extension(offer.id, offer.reservation_id)
             return (made.reservation_id,), made.fee_usd
-        tags: Pairs = (
-            (names.TAG_OWNER, self._spec.platform.spec.deployment),
-            (names.TAG_POOL, submitted.pool),
-            (names.TAG_INTENT, submitted.id),
+        blocks = self._cloud.purchase(
+            offer.id, bought_tags(self._spec.platform, submitted.pool, submitted.id)
         )
-        added = self._spec.platform.spec.tags
-        tags = (*tags, *sorted((key, value) for key, value in added.items() if key not in dict(tags)))
-        blocks = self._cloud.purchase(offer.id, tags)
         return tuple(sorted(block.id for block in blocks)), offer.fee_usd
 
     # --- the offer ----------------------------------------------------------------------------------
@@ -246,6 +260,21 @@ class Buyer:
         expires_at = self._clock.now() + platform.spec.approval.expires_after
         expires_at = max(intent.envelope.expires_at, expires_at)
         return replace(intent.envelope, max_fee_usd=most_usd, expires_at=expires_at)
+
+    def _usable_offers(
+        self, intent: PurchaseIntent, held: list[Reservation]
+    ) -> Sequence[Offer | ExtensionOffer]:
+        """Those that its pool could use and that leave its demand less short, whatever their fee."""
+        fitting = self._fitting_offers(intent)
+        unusable = {offer.id: why_offer_unusable(self._spec, intent.pool, offer, held) for offer in fitting}
+        if fitting and None not in unusable.values():
+            raise _NotBought(next(why for why in unusable.values() if why is not None))
+        return [
+            offer
+            for offer in fitting
+            if unusable[offer.id] is None
+            and (not intent.plan or reduces_shortage(self._spec, held, offer, intent, self._clock.now()))
+        ]
 
     def _fitting_offers(self, intent: PurchaseIntent) -> Sequence[Offer | ExtensionOffer]:
         """Every offer that serves, whatever its fee."""
@@ -279,12 +308,13 @@ class Buyer:
 
 
 def _answer(search: Callable[[Query], Iterable[Found]], query: Query) -> tuple[tuple[Found, ...], str]:
-    """The offers, and why EC2 refused to answer. A missing permission is raised."""
+    """The offers, and why EC2 refused to answer: also for a question that it does not know. A missing permission is
+    raised."""
     try:
         return tuple(search(query)), ""
     except NotAllowed:
         raise
-    except Refused as no:
+    except (Refused, SpecError) as no:
         return (), str(no)
 
 
@@ -299,4 +329,5 @@ def _serves(offer: Offer, envelope: Envelope) -> bool:
 
 
 def _refused_by_aws(error: PortError | Refused) -> PurchaseReason:
-    return PurchaseReason(ReasonKind.REFUSED_BY_AWS, code=error.code or label(error), detail=str(error))
+    code, request = error.code or label(error), error.request_id
+    return PurchaseReason(ReasonKind.REFUSED_BY_AWS, code=code, detail=str(error), request_id=request)

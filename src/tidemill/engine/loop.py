@@ -6,12 +6,12 @@ A tick recomputes everything from what is true now. Events only wake it; losing 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from tidemill.decide import decide
+from tidemill.decide import Memory, decide
 from tidemill.engine.act import Actor
 from tidemill.engine.cost_metering import Meter
 from tidemill.engine.observe import Observer
@@ -42,6 +42,14 @@ _LEADS_NOWHERE = (Admit, AnnounceEnd, AnnounceNodeEnd, SettleLaunch)
 AFTER_FAILING = timedelta(seconds=5)
 # Even with no event and no wake_at the world is looked at again: events get lost.
 RESYNC = timedelta(minutes=10)
+# While EKS creates or changes a node group that is to launch: it takes a minute or three, and sends no event.
+AFTER_WAITING = timedelta(seconds=20)
+
+# Everything of a world but the clock and the money, of which a plan says what it read. The index of pods follows from
+# the pods.
+_COMPARED = tuple(
+    field.name for field in fields(World) if field.name not in ("now", "spending", "pods_by_node")
+)
 
 Decide = Callable[[Spec, World], Plan]
 
@@ -50,6 +58,20 @@ class Reconciler(Protocol):
     def reconcile(self, world: World) -> tuple[Warning, ...]:
         """Raises nothing; what people should know of it."""
         ...
+
+    @property
+    def waits(self) -> bool:
+        """A launch waits for something that tells nobody when it is done."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TickTimes:
+    """How long the parts of a tick took, in seconds of the caller's stopwatch."""
+
+    observe_s: float = 0.0
+    decide_s: float = 0.0
+    act_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +83,7 @@ class Tick:
     kept: tuple[
         Warning, ...
     ] = ()  # what the reconciler says; no part of the plan, which the world alone decides
+    times: TickTimes = TickTimes()
 
 
 class Engine:
@@ -77,16 +100,28 @@ class Engine:
         decide: Decide = decide,
         executor: PlannerExecutor | None = None,
         reconciler: Reconciler | None = None,
+        go_on: Callable[[], bool] = lambda: True,
+        now_s: Callable[[], float] = lambda: 0.0,
+        lacks: Callable[[str], Sequence[str]] = lambda pool: (),
+        documents_since: datetime | None = None,
     ) -> None:
-        """`reconciler`: keeps what launches need, such as groups, as the documents want it."""
+        """`reconciler`: keeps what launches need, such as groups, as the documents want it.
+
+        `go_on`: asked before every action; once it says no, the rest of the plan is left to a later tick. `now_s`: a
+        stopwatch, for measuring. `lacks`: what the documents lack, by pool, before it may be bought for.
+        `documents_since`: launches that were refused before that say nothing of these documents.
+        """
         self._spec, self._clock, self._ledger, self._decide = spec, clock, ledger, decide
-        self._reconciler = reconciler
-        self._observer = Observer(clock, cloud, cluster, ledger, spec.platform.spec.deployment)
-        self._actor = Actor(spec, clock, cloud, cluster, ledger)
+        self._reconciler, self._go_on, self._now_s = reconciler, go_on, now_s
+        self._observer = Observer(
+            clock, cloud, cluster, ledger, spec.platform.spec.deployment, documents_since
+        )
+        self._actor = Actor(spec, clock, cloud, cluster, ledger, lacks)
         self._planner = PlannerRunner(spec, executor)
         self._meter = Meter(spec, ledger)
         self._last_world: World | None = None
         self._last_plan = Plan()
+        self._memory = Memory()
 
     @property
     def planning(self) -> bool:
@@ -96,6 +131,7 @@ class Engine:
     def tick(self) -> Tick | None:
         """None: the world could not be seen; try again after AFTER_FAILING."""
         # 1 observe: what is true now
+        began_s = self._now_s()
         try:
             buyer = self._actor.buyer
             uses = self._meter.uses(self._last_world)
@@ -105,52 +141,48 @@ class Engine:
             return None
         self._meter.read(world)
         world = self._planner.with_result(world)
+        observed_s = self._now_s()
         # 2 decide: what to do about it, unless it is the very world that asked for nothing a while ago
-        plan = self._last_plan if self._is_unchanged(world) else self._decide(self._spec, world)
+        plan = self._last_plan if self._is_unchanged(world) else self._plan(world)
         self._last_world, self._last_plan = world, plan
+        decided_s = self._now_s()
         # 3 act: one outcome per action
-        outcomes = self._actor.carry_out(plan)
-        kept = () if self._reconciler is None else self._reconciler.reconcile(world)
+        outcomes = self._actor.carry_out(plan, self._go_on)
+        kept = () if self._reconciler is None or not self._go_on() else self._reconciler.reconcile(world)
         # 4 report: what was done and what went wrong
         for outcome in outcomes:
             if outcome.error:
                 log.info("%s: %s (%s)", type(outcome.action).__name__, outcome.error, outcome.detail)
         # 5 sleep: until something could be decided differently
-        return Tick(world, plan, outcomes, self._next(world.now, plan, outcomes), kept)
+        times = TickTimes(observed_s - began_s, decided_s - observed_s, self._now_s() - decided_s)
+        return Tick(world, plan, outcomes, self._next(world.now, plan, outcomes), kept, times)
+
+    def _plan(self, world: World) -> Plan:
+        if self._decide is decide:
+            return decide(self._spec, world, self._memory)
+        return self._decide(self._spec, world)
 
     def _is_unchanged(self, world: World) -> bool:
         """Nothing moved since a plan without actions, and it is not yet when it said things could differ.
 
-        That is what `wake_at` promises, so looking again because events may be lost costs a look and no decision.
-        Money by the hour moves by itself, but while the nodes are the same it runs out at the same instant, and what
-        could not be afforded cannot be afforded later in the month either.
+        The plan says itself what it read of what moves without an event: money by the hour, and the clock.
         """
         last, plan = self._last_world, self._last_plan
         if last is None or plan.actions or self._decide is not decide:
             return False
-        if _money_and_month(world) != _money_and_month(last):
+        if not plan.holds_at(world.now, world.spending, last.spending):
             return False
-        if any(one.code == "launching" for one in plan.unmet):
-            return False  # when such a pod could run is told from now on
-        if plan.wake_at is not None and world.now >= plan.wake_at:
-            return False
-        return (
-            world.nodes is last.nodes
-            and world.pods is last.pods
-            and world.reservations is last.reservations
-            and world.budgets is last.budgets
-            and world.workloads is last.workloads
-            and (world.launches, world.purchases, world.searches, world.extension_searches)
-            == (last.launches, last.purchases, last.searches, last.extension_searches)
-            and (world.extensions, world.uses) == (last.extensions, last.uses)
-            and world.planner_result is last.planner_result
-            and (world.ledger_ok, world.cloud_ok) == (last.ledger_ok, last.cloud_ok)
-        )
+        return all(_is_same(getattr(world, name), getattr(last, name)) for name in _COMPARED)
 
     def _next(self, now: datetime, plan: Plan, outcomes: tuple[Outcome, ...]) -> datetime:
         wake_at = min(now + RESYNC, plan.wake_at or now + RESYNC)
         if self._planner.busy:  # it tells nobody when it is done
             wake_at = min(wake_at, now + AFTER_ACTING)
+        if self._reconciler is not None and self._reconciler.waits:
+            wake_at = min(wake_at, now + AFTER_WAITING)
+        if (next_try := self._actor.next_try) is not None:
+            wake_at = min(wake_at, max(next_try, now + AFTER_ACTING))
+            outcomes = tuple(one for one in outcomes if not self._actor.rests(one.action))
         if all(isinstance(outcome.action, _LEADS_NOWHERE) and not outcome.error for outcome in outcomes):
             return wake_at
         # A refused launch or purchase was written down: what is decided next is something else, at once.
@@ -158,5 +190,5 @@ class Engine:
         return min(wake_at, now + (AFTER_FAILING if failed else AFTER_ACTING))
 
 
-def _money_and_month(world: World) -> tuple[int, int, int]:
-    return world.spending.fees_usd, world.now.year, world.now.month
+def _is_same(one: object, other: object) -> bool:
+    return one is other or one == other

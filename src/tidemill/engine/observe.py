@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.engine.ownership import snapshot_of, with_true_owners
+from tidemill.engine.joined_nodes import JoinedNodes
+from tidemill.engine.ownership import snapshot_of, unread_of_ours, with_true_owners
 from tidemill.model.capacity import LIVE_STATES, Reservation
-from tidemill.model.errors import PortError
+from tidemill.model.changes import changed_span
+from tidemill.model.errors import PortError, Refused, label
 from tidemill.model.nodes import Instance, Node, Overhead
 from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
 from tidemill.model.pods import DisruptionBudget, Pod, PodShape, Workload, daemon_requests
@@ -82,8 +84,11 @@ class _Shapes:
         if len(known) > _MAX_SHAPES:  # mostly of pods that are gone; the others are learned again
             known.clear()
             first.clear()
-        alike = True
-        for pod in pods:
+        alike, fresh = True, pods
+        if self._pods is self._of and known:  # all of them were; those that were there before are again
+            start, _, stop = changed_span(self._of, pods)
+            fresh = pods[start:stop]
+        for pod in fresh:
             shape = pod.shape
             pair = known.get(id(shape))
             if pair is None:
@@ -112,10 +117,14 @@ class _Shapes:
 class Observer:
     """Remembers the last reading only to survive a failing call and to keep unchanged objects identical."""
 
-    def __init__(self, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger, deployment: str) -> None:
+    def __init__(
+        self, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger, deployment: str,
+        documents_since: datetime | None = None,
+    ) -> None:  # fmt: skip
         self._clock, self._cloud, self._cluster, self._ledger = clock, cloud, cluster, ledger
-        self._deployment = deployment
+        self._deployment, self._documents_since = deployment, documents_since
         self._reservations: Sequence[Reservation] | None = None
+        self._unread: tuple[Reservation, ...] = ()
         self._extensions: Sequence[Extension] = ()
         self._instances: Sequence[Instance] | None = None
         self._books: _Books | None = None
@@ -123,10 +132,9 @@ class Observer:
         self._ours_from = None
         self._ours: tuple[Reservation, ...] = ()
         self._lives: dict[str, tuple[datetime, Reservation]] = {}  # when each was last shown
-        self._joined_from: tuple[object, object] = (None, None)
+        self._joined = JoinedNodes(deployment)
         self._guarded_from: tuple[object, object] = (None, None)
         self._budgets: tuple[DisruptionBudget, ...] = ()
-        self._nodes: tuple[Node, ...] = ()
         self._overheads = Overheads()
         self._shapes = _Shapes()
 
@@ -146,11 +154,13 @@ class Observer:
         return World(
             now=self._clock.now(),
             reservations=self._claim(),
+            unread=unread_of_ours(self._unread, books.purchases, books.adoptions, self._deployment),
             nodes=self._join(self._instances, view),
             pods=pods,
             budgets=self._guard(view),
             workloads=view.workloads,
-            launches=books.launches,
+            daemons=view.daemons,
+            launches=self._of_these_documents(books.launches),
             purchases=books.purchases,
             searches=tuple(searches),
             extensions=tuple(self._extensions),
@@ -163,11 +173,24 @@ class Observer:
             pods_by_node=pods_by_node,
         )
 
+    def _of_these_documents(self, launches: tuple[LaunchIntent, ...]) -> tuple[LaunchIntent, ...]:
+        """Without those that were refused for documents that have changed since: nobody backs off for them."""
+        since = self._documents_since
+        if since is None:
+            return launches
+        return tuple(
+            launch
+            for launch in launches
+            if launch.failure != label(Refused()) or (launch.state_at or launch.written_at) >= since
+        )
+
     def _read_cloud(self) -> bool:
         try:
             read = self._cloud.reservations(), self._cloud.instances(), self._cloud.extensions()
             self._instances, self._extensions = read[1:]
-            self._reservations = self._with_missing(read[0])
+            self._unread = tuple(one for one in read[0] if one.unread)
+            readable = tuple(one for one in read[0] if not one.unread) if self._unread else read[0]
+            self._reservations = self._with_missing(readable)
         except PortError:
             if self._instances is None:
                 raise
@@ -187,20 +210,21 @@ class Observer:
         return True
 
     def _with_missing(self, listed: Sequence[Reservation]) -> Sequence[Reservation]:
-        """A block does not vanish: one that lives and is missing from a list is there, and the list is wrong."""
+        """A block does not vanish: one that lives and is missing from a list is there, and the list is wrong. One whose
+        record cannot be read any more is there for certain, as it was last read."""
         now = self._clock.now()
         for one in listed:
             if one.state in LIVE_STATES and (one.end is None or now < one.end):
                 self._lives[one.id] = now, one
             else:
                 self._lives.pop(one.id, None)
-        shown = {one.id for one in listed}
+        shown, unread = {one.id for one in listed}, {one.id for one in self._unread}
         if self._lives.keys() <= shown:
             return listed
         self._lives = {
             id_: seen
             for id_, seen in self._lives.items()
-            if now - seen[0] < BELIEVED_FOR and (seen[1].end is None or now < seen[1].end)
+            if (now - seen[0] < BELIEVED_FOR or id_ in unread) and (seen[1].end is None or now < seen[1].end)
         }
         left_out = (replace(one, listed=False) for id_, (_, one) in self._lives.items() if id_ not in shown)
         return (*listed, *left_out)
@@ -245,22 +269,10 @@ class Observer:
         return self._budgets
 
     def _join(self, instances: Sequence[Instance], view: ClusterView) -> tuple[Node, ...]:
-        if self._joined_from[0] is instances and self._joined_from[1] is view.nodes:
-            return self._nodes
-        kubes = {kube.instance_id: kube for kube in view.nodes}
-        before = {node.key: node for node in self._nodes}
-        nodes, changed = [], []
-        for instance in instances:
-            kube = kubes.pop(instance.id, None)
-            node = before.pop(instance.id, None)
-            if node is None or node.instance is not instance or node.kube is not kube:
-                node = Node(instance, kube)
-                changed.append(node)
-            nodes.append(node)
-        nodes.extend(Node(None, kube) for kube in kubes.values())
-        self._joined_from, self._nodes = (instances, view.nodes), tuple(nodes)
-        self._overheads.note(changed, before, view.pods_by_node, self._clock.now())
-        return self._nodes
+        now = self._clock.now()
+        joined = self._joined.join(instances, view.nodes, now)
+        self._overheads.note(joined.changed, joined.gone, view.pods_by_node, now)
+        return joined.nodes
 
 
 _Kind = tuple[str, str]  # pool, instance type

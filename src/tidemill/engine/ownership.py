@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState
+from tidemill.decide.read_models import with_expected
+from tidemill.model.capacity import LIVE_STATES, OVER_STATES, Reservation, ReservationState
 from tidemill.model.purchases import MAY_COST, Adoption, PurchaseIntent, ShownReservation
+from tidemill.ports import Ledger
 
 
 def with_true_owners(
@@ -22,18 +24,46 @@ def with_true_owners(
     deployment: str,
     now: datetime,
 ) -> tuple[Reservation, ...]:
-    """Every listed reservation with its true owner, and the adopted ones that AWS does not list."""
+    """Every listed reservation with its true owner, and the adopted ones that AWS does not list. Without those whose
+    record cannot be read: nothing may be counted on but that they are there (`unread_of_ours`)."""
     bought = {
         purchase.id for purchase in purchases if purchase.offer_id or purchase.state in MAY_COST
     }  # ever submitted
     taken_in = {adoption.reservation_id: adoption for adoption in adoptions if not adoption.given_up}
     once = {
-        reservation.id: reservation for reservation in reservations
+        reservation.id: reservation for reservation in reservations if not reservation.unread
     }  # a list read in pages can show one twice
     once |= {one.id: one for one in _left_out(taken_in.values(), once.keys(), now)}
     return tuple(
         _claimed(one, taken_in.get(one.id), one.intent_id in bought, deployment) for one in once.values()
     )
+
+
+def unread_of_ours(
+    reservations: Iterable[Reservation],
+    purchases: Iterable[PurchaseIntent],
+    adoptions: Iterable[Adoption],
+    deployment: str,
+) -> tuple[Reservation, ...]:
+    """Reservations that may be ours, are not over, and cannot be read: demand cannot be judged beside them."""
+    known = {id_ for purchase in purchases if purchase.state in MAY_COST for id_ in purchase.reservation_ids}
+    known |= {adoption.reservation_id for adoption in adoptions if not adoption.given_up}
+    return tuple(
+        one
+        for one in reservations
+        if one.unread
+        and one.state not in OVER_STATES
+        and (one.owner == deployment or one.id in known or not one.tags_known)
+    )
+
+
+def held_beside(
+    intent: PurchaseIntent, listed: Iterable[Reservation], ledger: Ledger, deployment: str, now: datetime
+) -> list[Reservation]:
+    """What AWS shows, with its true owners, and what other purchases than this one may have bought."""
+    purchases = ledger.purchases()
+    shown = with_true_owners(listed, purchases, ledger.adoptions(), deployment, now)
+    return with_expected(shown, purchases, deployment, but=intent.id, firm=True)
 
 
 def _claimed(one: Reservation, adopted: Adoption | None, bought: bool, deployment: str) -> Reservation:

@@ -7,6 +7,7 @@ what is in the tables.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,9 @@ from tidemill.model.errors import OutcomeUnknown, Retryable, SpecError
 
 # How long a write waits for another one. Ours take milliseconds; a longer wait means that a process hangs.
 WAIT_S = 10
+# A transaction of ours never waits for its own process. One that does belongs to a process that was frozen or cut off,
+# and its lock would keep every other process from leading: PostgreSQL ends it.
+IDLE_S = 5
 # Any number will do, as long as every Tidemill uses the same one: "tide" in ASCII.
 _ADVISORY_LOCK = 0x74696465
 # postgresql://USER@HOST/NAME?password_file=/run/secrets/ledger
@@ -91,14 +95,15 @@ def sqlite(path: Path, *, read_only: bool = False, must_exist: bool = False) -> 
         raise SpecError(f"the ledger cannot be at {path}: it is a folder; name a file in it")
     if (read_only or must_exist) and not path.is_file():
         raise SpecError(f"there is no ledger at {path}; name the address of one that exists")
-    _check_it_is_sqlite(path)
     address = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
 
     def connect() -> sqlite3.Connection:
         # The driver would begin transactions late; `_begin` does it at once.
-        return sqlite3.connect(
+        connection = sqlite3.connect(
             address, uri=True, timeout=WAIT_S, isolation_level=None, check_same_thread=False
         )
+        _check_it_is_sqlite(connection, path)
+        return connection
 
     engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
     event.listen(engine, "connect", _set_up_sqlite_read_only if read_only else _set_up_sqlite)
@@ -106,20 +111,24 @@ def sqlite(path: Path, *, read_only: bool = False, must_exist: bool = False) -> 
     return Database(engine)
 
 
-def _check_it_is_sqlite(path: Path) -> None:
-    """A file of another kind is a typing error, not a ledger that cannot be reached."""
+def _check_it_is_sqlite(connection: sqlite3.Connection, path: Path) -> None:
+    """A file of another kind is a typing error, not a ledger that cannot be reached.
+
+    SQLite itself looks: the locks of a file belong to the process, and a process that opens and closes the file
+    beside SQLite loses those of its other connections.
+    """
     try:
-        with path.open("rb") as file:
-            begins = file.read(16)
-    except OSError:
-        return  # it does not exist yet, or SQLite says what is wrong
-    if begins and begins != b"SQLite format 3\0":
-        raise SpecError(f"{path} is not a ledger: it is no SQLite file; name another file")
+        connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            connection.close()
+            raise SpecError(f"{path} is not a ledger: it is no SQLite file; name another file") from None
+        # Locked, or on a disk that fails: what comes next says so.
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:
     # WAL: readers and the writer do not wait for each other. It stays with the file.
-    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    mode = _write_ahead(connection)
     if mode != "wal":
         raise SpecError(
             f"SQLite cannot keep a write-ahead log there (journal mode {mode}): use a local disk, not a network disk"
@@ -127,6 +136,23 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
     # FULL: a commit is on the disk when it returns. WAL alone could lose the last ones in a power cut.
     connection.execute("PRAGMA synchronous = FULL")
     _set_up_sqlite_read_only(connection, _record)
+
+
+def _write_ahead(connection: Any) -> str:
+    """The journal mode after asking for the write-ahead log.
+
+    Of several processes that open a new file at once, SQLite refuses all but one without waiting for its
+    time-out: a connection that reads the old mode cannot wait for another that does. Asking again is the way out.
+    """
+    until = time.monotonic() + WAIT_S
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            return str(mode)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+            time.sleep(0.01)
 
 
 def _set_up_sqlite_read_only(connection: Any, _record: object) -> None:
@@ -147,6 +173,7 @@ def postgresql(url: URL, *, read_only: bool = False) -> Database:
     settings = {
         "lock_timeout": f"{WAIT_S}s",
         "statement_timeout": f"{3 * WAIT_S}s",
+        "idle_in_transaction_session_timeout": f"{IDLE_S}s",
         "synchronous_commit": "on",  # whatever the server's default: a commit is on its disk when it returns
         "default_transaction_read_only": "on" if read_only else "off",
     }

@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from tidemill.decide.read_models import not_granted
+from tidemill.decide.read_models import not_granted, why_never_bought
+from tidemill.engine.ownership import held_beside
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import Refused
+from tidemill.model.purchase_reasons import ReasonKind
 from tidemill.model.purchases import NOT_SUBMITTED, PurchaseIntent, PurchaseState, Spending, Verdict
 from tidemill.ports import Ledger
+from tidemill.spec import Spec
 from tidemill.spec.platform import Approval, Platform, principal
+from tidemill.wording.purchases import purchase_sentence
 
 
 def record_verdict(
     ledger: Ledger,
-    platform: Platform,
+    spec: Spec,
     intent: PurchaseIntent,
     *,
     who: str,
     approved: bool,
     at: datetime,
+    listed: Iterable[Reservation],
     note: str = "",
 ) -> PurchaseIntent:
-    """Append the verdict; the intent is approved once the platform's policy is satisfied, refused at one no."""
-    verdict = Verdict(who, at, approved, note)
-    after = with_verdict(platform, intent, verdict, ledger.spending(at))
+    """Append the verdict; the intent is approved once the platform's policy is satisfied, refused at one no.
+
+    `listed`: the reservations that AWS shows.
+    """
+    after = with_verdict(ledger, spec, intent, Verdict(who, at, approved, note), listed)
     ledger.advance(intent, after)
     return after
 
 
 def with_verdict(
-    platform: Platform, intent: PurchaseIntent, verdict: Verdict, spending: Spending
+    ledger: Ledger, spec: Spec, intent: PurchaseIntent, verdict: Verdict, listed: Iterable[Reservation]
 ) -> PurchaseIntent:
     """The purchase with the verdict, nothing written yet. Refused: the verdict does not count."""
+    platform, spending = spec.platform, ledger.spending(verdict.at)
     _check_state(platform, intent, verdict, spending)
     _check_approver(platform.spec.approval, intent, verdict)
+    if verdict.approved:
+        held = held_beside(intent, listed, ledger, platform.spec.deployment, verdict.at)
+        _check_it_can_be_bought(spec, intent, held, spending, verdict.at)
     after = replace(intent, verdicts=(*intent.verdicts, verdict), state_at=verdict.at)
     if not verdict.approved:
         return replace(after, state=PurchaseState.REFUSED, reason=None, note=verdict.note)
@@ -51,12 +64,22 @@ def _check_state(platform: Platform, intent: PurchaseIntent, verdict: Verdict, s
         )
     if not verdict.approved:
         return
-    if verdict.at >= intent.envelope.expires_at:
-        raise Refused(f"purchase {intent.id} has expired")
     if intent.state is PurchaseState.APPROVED and not_granted(platform, intent, spending) is None:
         raise Refused(
             f"purchase {intent.id} is approved already; it can still be refused until it is submitted"
         )
+
+
+def _check_it_can_be_bought(
+    spec: Spec, intent: PurchaseIntent, held: Iterable[Reservation], spending: Spending, at: datetime
+) -> None:
+    """A yes to what will not be bought would only look like one."""
+    why_not = why_never_bought(spec, intent, held, spending, at)
+    if why_not is not None and why_not.kind is ReasonKind.EXPIRED:
+        raise Refused(f"purchase {intent.id} has expired", code=why_not.kind)
+    if why_not is not None:
+        sentence = purchase_sentence(why_not)
+        raise Refused(f"purchase {intent.id} can no longer be bought: {sentence}", code=why_not.kind)
 
 
 def _check_approver(policy: Approval, intent: PurchaseIntent, verdict: Verdict) -> None:

@@ -118,6 +118,10 @@ class MemoryLedger:
     def metered(self) -> tuple[CostLine, ...]:
         return tuple(self._running.values())
 
+    def cost_lines(self) -> tuple[CostLine, ...]:
+        """Of every instance, ended or not."""
+        return (*self._ended.values(), *self._running.values())
+
     def spending(self, now: datetime) -> Spending:
         month = month_of(now)
         sums = dict(self._sums.get(month, {}))

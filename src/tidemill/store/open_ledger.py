@@ -6,10 +6,10 @@ databases are imported only when one is opened.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill.engine.clock import WallClock
 from tidemill.model.errors import Refused, SpecError
 from tidemill.ports import Clock, Ledger
 from tidemill.store.ledger_owner import LedgerOwner
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 MEMORY = "memory:"
 _KNOWN = "sqlite:///PATH or postgresql://USER@HOST/NAME"
-
-
-class WallClock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
 
 def open_ledger(
@@ -59,7 +54,31 @@ def open_durable(
     return ledger
 
 
-def read_ledger(url: str) -> SqlLedger:
+def existing_ledger(url: str, owner: LedgerOwner, *, clock: Clock, writer: str) -> SqlLedger | None:
+    """The ledger of this deployment, for who looks: neither made nor bound, whatever the documents say. None: there is
+    none. Refused: it belongs to somebody else."""
+    from tidemill.store.migrate import migrate, version_of
+    from tidemill.store.sql import SqlLedger
+
+    file = sqlite_file(url)
+    if file is not None and not file.exists():
+        return None
+    database = _database(url)
+    try:
+        with database.read() as connection:
+            if version_of(connection) is None:
+                database.close()
+                return None
+        migrate(database)
+        ledger = SqlLedger(database, clock, writer=writer)
+        ledger.owner().agreed_with(owner)
+    except BaseException:
+        database.close()
+        raise
+    return ledger
+
+
+def read_ledger(url: str, clock: Clock | None = None) -> SqlLedger:
     """A ledger of any deployment, read only. Nothing is created, migrated or written."""
     from tidemill.store.migrate import HEAD, version_of
     from tidemill.store.sql import SqlLedger
@@ -79,7 +98,7 @@ def read_ledger(url: str) -> SqlLedger:
             "holds no ledger" if version is None else f"has the older schema {version}; the engine updates it"
         )
         raise Refused(f"{redacted(url)} {state}")
-    return SqlLedger(database, WallClock(), writer="")
+    return SqlLedger(database, clock or WallClock(), writer="")
 
 
 def redacted(url: str) -> str:
@@ -107,3 +126,15 @@ def _database(url: str, *, read_only: bool = False, must_exist: bool = False) ->
     if parsed.database in (None, "", ":memory:"):
         raise SpecError("this ledger has no file; write sqlite:///PATH, or memory: to have none")
     return database.sqlite(Path(str(parsed.database)), read_only=read_only, must_exist=must_exist)
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of a ledger on SQLite; None: it is elsewhere."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        return None
+    return Path(parsed.database) if parsed.drivername == "sqlite" and parsed.database else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.read_models import intent_id, window_name
-from tidemill.model.capacity import NEVER_CAME_STATES, Reservation
+from tidemill.model.capacity import NEVER_CAME_STATES, UNKNOWN_START, Reservation
 from tidemill.model.offers import Extension, ExtensionState, Offer
 from tidemill.model.planner_result import PlannedPurchase
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
@@ -29,6 +29,7 @@ _ATTEMPTS = 200
 class Rebuilt:
     purchases: tuple[PurchaseIntent, ...]
     tagged: tuple[Reservation, ...]  # with our owner tag and no intent: adopted once, or tagged by anybody
+    unread: tuple[Reservation, ...] = ()  # that cannot be read: recorded by their tags, or perhaps ours
 
 
 def rebuild(
@@ -40,7 +41,8 @@ def rebuild(
     now: datetime,
 ) -> Rebuilt:
     """What the ledger should hold. Nothing is written yet."""
-    ours = [reservation for reservation in reservations if reservation.owner == spec.platform.spec.deployment]
+    owner, known = spec.platform.spec.deployment, tuple(reservations)
+    ours = [reservation for reservation in known if reservation.owner == owner]
     bought: dict[str, list[Reservation]] = {}
     for our in ours:
         if our.intent_id:
@@ -52,11 +54,12 @@ def rebuild(
             if intent.state is not PurchaseState.VOIDED or intent.id not in found:
                 found[intent.id] = intent  # a purchase is certain; another attempt may have listed it as lost
     blocks_of = {our.id: our for our in ours if our.intent_id}
-    for known in asked:
-        if known.reservation_id in blocks_of:
-            extension = _extension(spec, known, blocks_of[known.reservation_id], who)
+    for asked_for in asked:
+        if asked_for.reservation_id in blocks_of:
+            extension = _extension(spec, asked_for, blocks_of[asked_for.reservation_id], who)
             found[extension.id] = extension
-    return Rebuilt(tuple(found.values()), tuple(our for our in ours if not our.intent_id))
+    doubtful = tuple(one for one in known if one.unread and (one.owner == owner or not one.tags_known))
+    return Rebuilt(tuple(found.values()), tuple(our for our in ours if not our.intent_id), doubtful)
 
 
 def spent_besides(spec: Spec, usd: int, *, who: str, now: datetime) -> PurchaseIntent:
@@ -92,21 +95,22 @@ def _block(
     who: str,
     now: datetime,
 ) -> PurchaseIntent:
-    """One purchase. A purchase of UltraServers makes several blocks."""
+    """One purchase. A purchase of UltraServers makes several blocks. Of one that cannot be read, what can be."""
     first = blocks[0]
-    assert first.end is not None, "a block has an end"
-    unpaid = all(block.state in NEVER_CAME_STATES for block in blocks)
+    start = now if first.start == UNKNOWN_START else first.start
+    end = first.end or start  # a block has an end, unless its record cannot be read
+    unpaid = all(block.state in NEVER_CAME_STATES and not block.unread for block in blocks)
     fee_usd, guessed = (0, False) if unpaid else _fee_usd(spec, blocks, extensions)
     envelope = Envelope(
         instance_type=first.instance_type,
         count=sum(block.count for block in blocks),
-        duration=first.end - first.start,
-        earliest_start=first.start,
-        latest_start=first.start,
-        earliest_end=first.end,
-        zones=(first.zone,),
+        duration=end - start,
+        earliest_start=start,
+        latest_start=start,
+        earliest_end=end,
+        zones=(first.zone,) if first.zone else (),
         max_fee_usd=fee_usd,
-        expires_at=first.start,
+        expires_at=start,
     )
     return PurchaseIntent(
         id=id_,
@@ -118,7 +122,7 @@ def _block(
         proposed_at=now,
         state=PurchaseState.FAILED if unpaid else PurchaseState.CONFIRMED,
         # AWS does not say when it was bought. A block that began before this month was; others count in this month.
-        state_at=first.start if first.start < bounds(now)[0] else now,
+        state_at=start if start < bounds(now)[0] else now,
         reservation_ids=tuple(sorted(block.id for block in blocks)),
         fee_usd=fee_usd,
         reason=PurchaseReason(ReasonKind.REBUILT_FROM_TAGS, fee_estimated=guessed),
@@ -174,7 +178,13 @@ def _names(plan: CapacityPlan, intent: PurchaseIntent) -> list[str]:
         return [window.name for window in plan.spec.demand]
     bound = intent.envelope
     offer = Offer(
-        "", bound.instance_type, bound.zones[0], bound.count, bound.earliest_start, bound.earliest_end, 0
+        "",
+        bound.instance_type,
+        (*bound.zones, "")[0],
+        bound.count,
+        bound.earliest_start,
+        bound.earliest_end,
+        0,
     )
     return [
         window_name(PlannedPurchase(plan.name, intent.pool, offer, bound.duration, bound.earliest_start, 0.0))

@@ -61,8 +61,8 @@ def reason_of(row: RowMapping) -> PurchaseReason | None:
     if row["reason"] is None:
         return None
     data = dict(row["reason_data"] or {})
-    if "reservation_ids" in data:
-        data["reservation_ids"] = tuple(data["reservation_ids"])
+    for name in data.keys() & {"reservation_ids", "zones", "usable_zones"}:
+        data[name] = tuple(data[name])
     if "at" in data:
         data["at"] = datetime.fromisoformat(data["at"])
     return PurchaseReason(row["reason"], **data)

@@ -7,7 +7,7 @@ that the state has changed and is Refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -51,6 +51,7 @@ from tidemill.store.rows import (
 )
 from tidemill.store.sql_alerts import SqlAlerts
 
+OVERTAKEN = "overtaken"  # the code of a write that was refused because another engine leads
 _OPEN = (LaunchState.WRITTEN, LaunchState.ASKED, LaunchState.LAUNCHED)
 
 
@@ -74,6 +75,7 @@ class SqlLedger:
         self._database, self._clock, self._writer = database, clock, writer
         self._epoch: int | None = None
         self._deployment = ""
+        self.overtaken = False  # a write was refused because another engine leads
 
     # --- whose it is, and who leads ---
 
@@ -103,15 +105,19 @@ class SqlLedger:
         with self._database.read() as connection:
             return _owner_of(connection.execute(select(schema.ledger)).mappings().one())
 
-    def lead(self) -> int:
-        """Become the leader: from now on writes of the leader before are Refused. Returns the new epoch."""
-        self._epoch = None
-        with self._writing() as connection:
+    def lead(self, may_lead: Callable[[], None] = lambda: None) -> int:
+        """Become the leader: from now on writes of the leader before are Refused. Returns the new epoch.
+
+        `may_lead` is asked once every other writer waits: what it raises leaves the leader as it is. Whoever waited for
+        the ledger, or was frozen, may have lost its turn meanwhile.
+        """
+        with self._writing(fenced=False) as connection:
+            may_lead()
             held = connection.execute(select(schema.ledger.c.epoch)).scalar_one()
             connection.execute(update(schema.ledger).values(epoch=held + 1))
             values = {"before": {"epoch": held}, "after": {"epoch": held + 1}}
             self._append(connection, self._writer, "ledger", "leader", values)
-        self._epoch = held + 1
+        self._epoch, self.overtaken = held + 1, False
         return self._epoch
 
     @property
@@ -304,12 +310,14 @@ class SqlLedger:
         connection.execute(insert(schema.audit).values(**line))
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def _writing(self, *, fenced: bool = True) -> Iterator[Connection]:
         with self._database.write() as connection:
             epoch = connection.execute(select(schema.ledger.c.epoch).with_for_update()).scalar_one()
-            if self._epoch is not None and epoch != self._epoch:
+            if fenced and self._epoch is not None and epoch != self._epoch:
+                self.overtaken = True
                 raise Refused(
-                    f"another engine has become the leader (epoch {epoch}, this one has {self._epoch})"
+                    f"another engine has become the leader (epoch {epoch}, this one has {self._epoch})",
+                    code=OVERTAKEN,
                 )
             yield connection
 

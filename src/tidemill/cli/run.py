@@ -1,0 +1,129 @@
+"""`tidemill run`: the controller. Composes the real ports and runs until a signal.
+
+Account, cluster, ledger and deployment are named on stderr before anything is done. Purchases are made only as the
+Platform's approval says; ceilings in the environment hold whatever the documents say.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tidemill.cli.kube_session import CONTEXT, KUBECONFIG
+from tidemill.cli.session import AWS, FILES, LEDGER
+from tidemill.cli.terminal import duration_s
+from tidemill.model.errors import SpecError
+
+LEASE_S = 30.0
+NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+
+def _option(name: str, *declared: str, **given: Any) -> Callable[..., Any]:
+    """An option that the environment can give too: --lease-name as TIDEMILL_LEASE_NAME."""
+    return click.option(name, *declared, envvar=f"TIDEMILL_{name[2:].upper().replace('-', '_')}", **given)
+
+
+@click.command(short_help="Run the controller beside a cluster.")
+@FILES
+@KUBECONFIG
+@CONTEXT
+@AWS
+@LEDGER
+@_option(
+    "--lease-name",
+    default="tidemill",
+    show_default=True,
+    metavar="NAME",
+    help="The Lease that elects the leader.",
+)
+@_option(
+    "--lease-namespace", metavar="NAME", help="Its namespace. Default: the pod's own, or tidemill-system."
+)
+@_option(
+    "--lease-duration",
+    "lease_s",
+    callback=duration_s,
+    metavar="TIME",
+    help="A dead leader is replaced after this; a call to AWS may take half of it. [default: 30s]",
+)
+@_option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many processes there are. More than one needs a ledger on PostgreSQL.",
+)
+@_option(
+    "--queue-url",
+    metavar="URL",
+    help="The SQS queue with AWS's events. Without it the engine looks every ten minutes.",
+)
+@_option(
+    "--metrics-addr",
+    default="127.0.0.1:8080",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Serve /metrics, /healthz and /readyz there; :PORT for every address, '' for none.",
+)
+@_option(
+    "--accept-drainer",
+    "accepted",
+    multiple=True,
+    metavar="NAME",
+    help="Start although this drainer, as the refusal names it, acts on the same nodes. Repeatable.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Decide and log what would be done. Nothing is written anywhere."
+)
+@click.option(
+    "--once", is_flag=True, help="One tick, then exit: 1 if an action failed or nothing could be seen."
+)
+@_option(
+    "--grace",
+    "grace_s",
+    callback=duration_s,
+    metavar="TIME",
+    help="After SIGTERM the process ends within this. [default: 25s]",
+)
+@_option(
+    "--log-format",
+    type=click.Choice(("console", "json")),
+    default="console",
+    show_default=True,
+    help="One line for each event, for people or for programs.",
+)
+@_option("--verbose", is_flag=True, help="Log every tick too, with what woke it and how long it took.")
+@click.pass_context
+def run(ctx: click.Context, /, **given: Any) -> None:  # fmt: skip
+    """Run the controller: it buys, launches, admits, drains and hands over, as the documents say.
+
+    The documents are read again when their files change; a bad version is not used. One process leads at a time, by a
+    Lease in the cluster and an epoch in the ledger. SIGTERM finishes the action under way, gives the lease back and
+    exits 0; a second one exits at once. Exits 5 if the ledger follows another leader: start it again.
+    """
+    if not given["aws"]:
+        raise SpecError("a controller needs the account that it launches in: add --aws (or set TIDEMILL_AWS)")
+    try:
+        from tidemill.cli.controller_process import ControllerProcess, RunOptions
+        from tidemill.controller.logs import configure_logs
+    except ImportError as error:
+        raise SpecError(f"a controller needs {error.name}: pip install 'tidemill[aws,kube]'") from None
+    level = logging.DEBUG if given.pop("verbose") else logging.INFO
+    configure_logs(given.pop("log_format"), level)
+    given.pop("aws")
+    given["lease_s"] = given["lease_s"] or LEASE_S
+    given["lease_namespace"] = given["lease_namespace"] or _own_namespace()
+    given["grace_s"] = given["grace_s"] or 25.0
+    ctx.exit(ControllerProcess(RunOptions(**given)).run())
+
+
+def _own_namespace() -> str:
+    try:
+        with open(NAMESPACE_FILE, encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return os.environ.get("POD_NAMESPACE", "tidemill-system")
