@@ -10,8 +10,10 @@ UP_FLAGS ?=
 PYTEST_FLAGS ?=
 BENCH_FLAGS ?=
 # Folders of tests that `make check` leaves out: they start servers, databases and processes, or rehearse for long.
-NOT_QUICK := aws benchmarks cli contracts goldens notify sim slow store wire
+NOT_QUICK := aws benchmarks cli cluster contracts goldens notify sim slow store wire
 PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
+# Each worker has a control plane of its own: half a gigabyte. A file stays on one of them.
+CLUSTER_PYTEST := $(BIN)/pytest -q -n $(or $(WORKERS),2) --dist loadfile
 BENCHMARKS := startup packing decision rehearsal purchase last_day calendars seeds
 
 # Byte code is kept even where an image sets this: without it every worker and every process that a test starts
@@ -19,7 +21,8 @@ BENCHMARKS := startup packing decision rehearsal purchase last_day calendars see
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test lint format bench bench-karpenter chaos-money chaos-money-wire two-months goldens conformance slow clean
+.PHONY: help up check test lint format bench bench-karpenter chaos-money chaos-money-wire chaos-leader two-months vopr goldens conformance slow \
+	controlplane test-cluster slow-cluster clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,8 +59,15 @@ chaos-money: $(VENV)/.runtime ## The engine buys while everything fails (RUNS=10
 chaos-money-wire: $(VENV)/.dev ## The same with AWS's protocol in between (RUNS=500)
 	@$(BIN)/python -m benchmarks.chaos_wire --runs $(or $(RUNS),500)
 
+chaos-leader: $(VENV)/.dev ## Two controllers on a real control plane, the leader killed RUNS=30 times: nothing double, nothing lost
+	@$(BIN)/python -m controlplane build
+	@$(BIN)/python -m benchmarks.chaos_leader --runs $(or $(RUNS),30)
+
 two-months: $(VENV)/.runtime ## Two months of blocks, hand-overs and trouble under SEEDS=1000 seeds
 	@$(BIN)/python -m benchmarks.two_months --seeds $(or $(SEEDS),1000)
+
+vopr: $(VENV)/.runtime ## Whole platforms that nobody wrote, SEEDS=200 of them, a month each; those that fail are shrunk
+	@$(BIN)/python -m benchmarks.vopr --seeds $(or $(SEEDS),200) $(VOPR_FLAGS)
 
 goldens: $(VENV)/.dev ## Freeze what the engine, the packer and the planner answer (GOLDENS="demo pools")
 	@$(BIN)/python -m tests.goldens.freeze $(GOLDENS)
@@ -66,11 +76,23 @@ conformance: $(VENV)/.dev ## Which requirement is proved by which test
 	@$(PYTEST) --conformance $(PYTEST_FLAGS)
 
 slow: $(VENV)/.dev ## The tests that take minutes: many seeds, long rehearsals, the stock AWS CLI
-	$(PYTEST) -m slow $(PYTEST_FLAGS)
+	$(PYTEST) -m "slow and not cluster" $(PYTEST_FLAGS)
+
+controlplane: $(VENV)/.dev ## Build etcd, kube-apiserver, kube-scheduler, ... into the user's cache: needs Go, 10 minutes, once
+	@$(BIN)/python -m controlplane build
+
+# Without Go the tests are skipped with one line, unless nothing may be skipped.
+test-cluster: $(VENV)/.dev ## The tests on a real control plane
+	@$(BIN)/python -m controlplane build || test "$$TIDEMILL_REQUIRE_ALL" != 1
+	$(CLUSTER_PYTEST) -m "cluster and not slow" tests/cluster $(PYTEST_FLAGS)
+
+slow-cluster: $(VENV)/.dev ## ... and those that take minutes: many seeds of the scheduler oracle
+	@$(BIN)/python -m controlplane build || test "$$TIDEMILL_REQUIRE_ALL" != 1
+	$(CLUSTER_PYTEST) -m "cluster and slow" tests/cluster $(PYTEST_FLAGS)
 
 clean: ## Remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
-	find benchmarks conformance src tests -name __pycache__ -prune -exec rm -rf {} +
+	find benchmarks conformance controlplane src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Two stamps: `up` waits for the runtime alone, the checks add their tools.
 $(VENV)/.runtime: pyproject.toml

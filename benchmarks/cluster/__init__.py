@@ -1,0 +1,1 @@
+"""Controllers beside a real control plane that holds a large cluster."""

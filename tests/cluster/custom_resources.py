@@ -1,0 +1,63 @@
+"""The CRDs of JobSet and PyTorchJob as their projects publish them, from their Go modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controlplane.api import Api, eventually
+from controlplane.build import CannotBuild, find_go
+
+PUBLISHED = {
+    "jobsets": ("sigs.k8s.io/jobset@v0.12.0", "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"),
+    "pytorchjobs": (
+        "github.com/kubeflow/training-operator@v1.9.2",
+        "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
+    ),
+}
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def define_custom_resources(api: Api) -> None:
+    """Create both CRDs and wait until they are served. Without Go, or without its modules, the test is skipped."""
+    for plural in PUBLISHED:
+        definition = yaml.safe_load(_published(plural).read_text())
+        definition.pop("status", None)
+        api.create(_DEFINITIONS, definition)
+        group, version = definition["spec"]["group"], definition["spec"]["versions"][0]["name"]
+        path = f"/apis/{group}/{version}/{plural}"
+        eventually(partial(_is_served, api, path), what=f"{plural} are served")
+
+
+def _is_served(api: Api, path: str) -> bool:
+    return "items" in api.get(path)
+
+
+def _published(plural: str) -> Path:
+    module, file = PUBLISHED[plural]
+    try:
+        go = find_go()
+    except CannotBuild as error:
+        return _missing(str(error))
+    with tempfile.TemporaryDirectory() as empty:
+        answer = subprocess.run(
+            (go.binary, "mod", "download", "-json", module), cwd=empty, capture_output=True, text=True, check=False,
+            timeout=300, env=os.environ | {"GOTOOLCHAIN": go.toolchain, "GOWORK": "off", "GOFLAGS": ""},
+        )  # fmt: skip
+    if answer.returncode:
+        return _missing(f"{module}: {answer.stdout} {answer.stderr}")
+    return Path(json.loads(answer.stdout)["Dir"]) / file
+
+
+def _missing(why: str) -> Path:
+    told = f"the CRDs of JobSet and PyTorchJob cannot be had: {why}"
+    if os.environ.get("TIDEMILL_REQUIRE_ALL") == "1":
+        pytest.fail(told, pytrace=False)
+    pytest.skip(told)
