@@ -9,6 +9,8 @@ import pytest
 
 from tests.aws.wired import Wired
 from tests.sim.account import GB200, ON_DEMAND, OWNER, P5, SPOT, ZONES, tags
+from tidemill import catalog
+from tidemill.aws.account import AwsAccount
 from tidemill.model.capacity import ReservationState
 from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
 from tidemill.model.nodes import InstanceState
@@ -44,6 +46,31 @@ def test_reading_two_thousand_instances_takes_at_most_a_dozen_calls(wired: Wired
     found, calls = look(wired)
     assert found == 2000
     assert calls <= 12, wired.aws.rate_limits.calls
+
+
+def test_a_list_of_instances_serves_for_a_few_seconds_unless_something_changed(wired: Wired):
+    kept = AwsAccount(wired.aws, wired, catalog.load(), owner=OWNER, instances_kept=timedelta(seconds=5))
+
+    def lists() -> int:
+        before = wired.aws.rate_limits.calls["DescribeInstances"]
+        kept.instances()
+        return wired.aws.rate_limits.calls["DescribeInstances"] - before
+
+    assert [lists(), lists()] == [1, 0]
+    wired.let_pass(timedelta(seconds=5))
+    assert [lists(), lists()] == [1, 0]
+    (id_,) = wired.cloud.launch(wired.account.intent(ON_DEMAND, pool="train"), tags())
+    assert [lists(), lists()] == [1, 0]
+    wired.cloud.terminate(id_)
+    assert [lists(), lists()] == [1, 0]
+    wired.aws.note_change()  # AWS sent an event
+    assert [lists(), lists()] == [1, 0]
+    wired.fault("throttle", action="DescribeInstances", count=9)
+    wired.let_pass(timedelta(seconds=5))
+    with pytest.raises(Throttled):
+        kept.instances()
+    wired.fault("clear")
+    assert lists() == 1  # what was read before the failure is not used
 
 
 def test_a_second_read_before_a_purchase_reads_again(wired: Wired):
@@ -299,14 +326,14 @@ def test_a_repeated_launch_whose_template_changed_gives_the_first_instances(wire
     assert len(wired.account.cloud.instance_histories) == 2
 
 
-def test_a_missing_pool_or_a_zone_without_subnets_is_no_capacity(wired: Wired):
+def test_a_launch_without_its_pool_or_subnet_is_refused(wired: Wired):
     block = wired.account.block()
     for intent in (
         wired.account.intent(block.source, pool="gone"),
         wired.account.intent(ON_DEMAND, zone="us-east-1f"),
         replace(wired.account.intent(block.source), provisioner="somehow"),
     ):
-        with pytest.raises(NoCapacity):
+        with pytest.raises((NoCapacity, Refused)):
             wired.cloud.launch(intent, tags(intent=intent.id))
     assert wired.account.cloud.instance_histories == {}
     assert P5 in wired.spec.catalog.types

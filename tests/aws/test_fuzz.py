@@ -132,7 +132,8 @@ def judge(number: int, name: str, answer: Any) -> None:
     """Whatever comes through is whole, and means what the healthy answer meant or less."""
     for one in answer if isinstance(answer, tuple) else ():
         if isinstance(one, Reservation):
-            assert one.id.startswith("cr-"), number
+            assert one.unread or one.id.startswith("cr-"), number
+            assert not (one.unread and one.available), number
             assert one.state in ReservationState, number
             assert 0 <= one.available <= one.count, (number, one)
             assert one.state is ReservationState.ACTIVE or one.available == 0, (number, one)

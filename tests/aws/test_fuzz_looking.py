@@ -19,7 +19,7 @@ from tidemill.aws.account_survey import ReadOnlyAws, survey_account
 from tidemill.aws.errors import CallKind
 from tidemill.aws.prices import on_demand_prices
 from tidemill.aws.session import Aws, RateLimits
-from tidemill.aws.types import accelerated_types
+from tidemill.aws.types import usable_types
 from tidemill.catalog import load
 from tidemill.catalog.refreshed import Refreshed, applied, read, written
 from tidemill.model.errors import TidemillError
@@ -101,7 +101,7 @@ def looked(aws: Told) -> None:
 
 def refreshed(aws: Aws) -> None:
     """What is kept can be read again, whatever AWS said."""
-    types = accelerated_types(aws)
+    types = usable_types(aws)
     if types:
         prices = on_demand_prices(aws, "us-east-1", [kind.name for kind in types])
         told = Refreshed(region="us-east-1", as_of=NOW.date(), source="x", types=types, on_demand=prices)

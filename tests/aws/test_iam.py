@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def test_the_command_prints_the_policy_of_the_documents(tmp_path: Path):
     told = office("iam", "provisioner", "-f", str(office.documents))
     assert told.code == 0, told.err
     assert told.json == policy(
-        Role.PROVISIONER, PolicyScope("mill", "us-east-1", "123456789012", ("mill-node",), "ml")
+        Role.PROVISIONER, PolicyScope("mill", "us-east-1", "123456789012", ("mill-node",), "ml", ())
     )
     assert told.err == ""
 
@@ -228,10 +229,39 @@ def test_only_nodes_of_our_pools_may_be_terminated_and_only_their_role_may_join(
     assert all(resource.endswith(":mill-*") for resource in reads["Resource"])
 
 
-def test_a_node_group_may_be_created_with_tags():
-    """It carries none yet: a condition on those would forbid to make one at all."""
-    found = conditions(Role.PROVISIONER, "eks:TagResource")
-    assert any("aws:RequestTag/deployment" in one["StringEquals"] for one in found)
+@pytest.mark.requirement("PE-23")
+def test_a_node_group_may_be_created_with_tags_and_nobodys_can_be_claimed_with_one():
+    """It carries none yet: a condition on those would forbid to make one at all. So its name must be one of ours."""
+    found = [one for one in statements(Role.PROVISIONER) if "eks:TagResource" in one["Action"]]
+    unowned = [one for one in found if "aws:ResourceTag/deployment" not in one["Condition"]["StringEquals"]]
+    (claims,) = unowned
+    assert claims["Condition"]["StringEquals"]["aws:RequestTag/deployment"] == "mill"
+    assert claims["Condition"]["StringEqualsIfExists"] == {"aws:ResourceTag/deployment": "mill"}
+    assert claims["Resource"] == ["arn:aws:eks:us-east-1:123456789012:nodegroup/CLUSTER/mill-*/*"]
+
+
+@pytest.mark.requirement("PE-23")
+def test_members_of_node_groups_with_other_names_cannot_be_terminated():
+    found = conditions(Role.PROVISIONER, "autoscaling:TerminateInstanceInAutoScalingGroup")
+    (of_eks,) = [one for one in found if "aws:ResourceTag/deployment" not in one["StringEquals"]]
+    assert of_eks["StringLike"] == {"aws:ResourceTag/eks:nodegroup-name": "mill-*"}
+    assert of_eks["StringEquals"] == {"aws:ResourceTag/eks:cluster-name": "CLUSTER"}
+
+
+def test_alerts_and_the_roles_of_services_are_allowed_and_nothing_beside_them():
+    with_topics = replace(PLACE, topics=("arn:aws:sns:us-east-1:123456789012:gpu",))
+    tells = [
+        one for one in policy(Role.PROVISIONER, with_topics)["Statement"] if "sns:Publish" in one["Action"]
+    ]
+    assert [one["Resource"] for one in tells] == [["arn:aws:sns:us-east-1:123456789012:gpu"]]
+    assert "sns:" not in json.dumps(policy(Role.PROVISIONER, replace(PLACE, topics=())))
+    (makes,) = [one for one in statements(Role.PROVISIONER) if "iam:CreateServiceLinkedRole" in one["Action"]]
+    assert makes["Resource"] == "arn:aws:iam::123456789012:role/aws-service-role/*"
+    assert makes["Condition"]["StringEquals"]["iam:AWSServiceName"] == [
+        "autoscaling.amazonaws.com",
+        "eks-nodegroup.amazonaws.com",
+        "spot.amazonaws.com",
+    ]
 
 
 def test_an_instance_profile_is_not_passed_as_a_role(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

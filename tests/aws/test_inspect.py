@@ -209,7 +209,7 @@ def test_with_documents_it_lists_what_is_ours_and_what_could_be_adopted(
     }
     (theirs,) = (one for one in found["claims"] if one["would"] == "adopt")
     assert theirs["why"] == f"tidemill adopt {there.theirs.id} --pool train"
-    assert {one["id"]: one["held"] for one in found["blocks"]}[there.ours.id] == "ours"
+    assert {one["id"]: one["held"] for one in found["blocks"]}[there.ours.id] == "tagged"
 
 
 def test_traps_in_the_documents_are_listed_too(there: Troubled, capsys, tmp_path: Path):

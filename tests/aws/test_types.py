@@ -12,11 +12,11 @@ from tests.aws.wired import Wired
 from tidemill.aws import prices
 from tidemill.aws.fields import Unreadable
 from tidemill.aws.prices import price
-from tidemill.aws.types import accelerated_types, read_type
+from tidemill.aws.types import read_type, usable_types
 from tidemill.catalog import load
 from tidemill.catalog.refreshed import Refreshed, applied, not_listed
+from tidemill.engine.clock import WallClock
 from tidemill.model.errors import Retryable
-from tidemill.store.open_ledger import WallClock
 
 # moto's table is older than UltraServers. Everything else that ships is in it.
 NOT_IN_THE_TABLE = ("p6e-gb200.36xlarge",)
@@ -24,7 +24,7 @@ NOT_IN_THE_TABLE = ("p6e-gb200.36xlarge",)
 
 def test_a_refreshed_catalog_says_of_every_shipped_type_what_ships(wired: Wired):
     told = Refreshed(
-        region="us-east-1", as_of=WallClock().now().date(), source="EC2", types=accelerated_types(wired.aws)
+        region="us-east-1", as_of=WallClock().now().date(), source="EC2", types=usable_types(wired.aws)
     )
     assert not_listed(told) == NOT_IN_THE_TABLE
     made = applied(told)
@@ -42,11 +42,11 @@ def test_a_refreshed_catalog_says_of_every_shipped_type_what_ships(wired: Wired)
 def test_it_brings_the_types_that_do_not_ship_but_for_those_no_pod_could_use(
     wired: Wired, caplog: pytest.LogCaptureFixture
 ):
-    names = {accelerated_type.name for accelerated_type in accelerated_types(wired.aws)}
+    names = {one.name for one in usable_types(wired.aws)}
     families = {name.partition(".")[0] for name in names}
-    assert families >= {"g4dn", "gr6", "g7e", "inf2", "p5", "trn2"}
-    assert not families & {"g6f", "gr6f", "g4ad", "dl1", "dl2q", "m5", "c7g"}
-    assert "g4dn.metal" not in names
+    assert families >= {"g4dn", "gr6", "g7e", "inf2", "p5", "trn2", "m6i", "c7g", "t8i"}
+    assert not families & {"g6f", "gr6f", "g4ad", "dl1", "dl2q", "m4", "t2", "x2gd"}
+    assert not {"g4dn.metal", "m7i.metal-24xl"} & names
     assert not caplog.records, "what is left out on purpose is nothing to complain about"
 
 
@@ -117,12 +117,12 @@ def listed(name: str = "p5.48xlarge", usd: Any = "55.0400000000", **changes: Any
 def test_the_list_is_read_page_by_page_for_the_types_that_are_wanted(
     wired: Wired, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(prices, "_PAGE", 10)
+    monkeypatch.setattr(prices, "_PAGE", 90)
     found = prices.on_demand_prices(wired.aws, "eu-west-1", ["p5.48xlarge", "g6.xlarge", "p5e.48xlarge"])
     assert found.usd_h == {"p5.48xlarge": 55.04, "g6.xlarge": 0.8048}, "p5e is not sold by the hour"
-    assert wired.aws.rate_limits.calls["GetProducts"] == 4
+    assert wired.aws.rate_limits.calls["GetProducts"] == 11
     with pytest.raises(Retryable, match="none of our instance types in eu-west-1"):
-        prices.on_demand_prices(wired.aws, "eu-west-1", ["m5.large"])
+        prices.on_demand_prices(wired.aws, "eu-west-1", ["x9.large"])
 
 
 def test_a_price_is_dollars_an_hour_of_a_type_on_a_day():

@@ -10,7 +10,7 @@ import pytest
 
 from tests.provision.documents import documents
 from tests.provision.test_wanted_groups import CR, END, NOW, block, one, version_of
-from tidemill.model.capacity import ReservationState, Source, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.ports.compute import Group, HealthIssue, Member, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
 from tidemill.provision import group_changes as changes
@@ -18,7 +18,9 @@ from tidemill.provision.group_changes import group_changes
 from tidemill.provision.group_sizes import maximum_size
 from tidemill.provision.group_spec import GroupKey, GroupSpec, template_inputs_of
 from tidemill.provision.images import PretendImages
+from tidemill.provision.removal_reasons import Evidence, RemovalKind, RemovalReason
 from tidemill.provision.wanted_groups import hourly_group
+from tidemill.spec import Spec
 
 ASG = one(documents(provisioner="asg"))
 MANAGED = one(documents(provisioner="managed"))
@@ -40,9 +42,19 @@ def behind(**given: Any) -> Group:
 
 
 def found(
-    *own: GroupSpec, there: changes.ExistingGroups | None = None, now: datetime = NOW
+    *own: GroupSpec,
+    there: changes.ExistingGroups | None = None,
+    now: datetime = NOW,
+    evidence: Evidence | None = None,
 ) -> changes.GroupChanges:
-    return group_changes(own, there or changes.ExistingGroups(), now)
+    return group_changes(own, there or changes.ExistingGroups(), now, evidence)
+
+
+def knowing(*reservations: Reservation, spec: Spec | None = None) -> Evidence:
+    return Evidence.of(spec or documents(provisioner="asg"), NOW, reservations)
+
+
+OVER = knowing(block(state=ReservationState.EXPIRED))
 
 
 def templates(*own: GroupSpec) -> list[TemplateVersion]:
@@ -136,7 +148,7 @@ def test_an_extension_moves_the_schedule_and_tells_from_when_to_when():
     ]
     (down,) = moved
     assert (down.verb, down.schedule.name) == ("change", asg.DOWN)
-    assert "moved from 2026-11-19T10:59:00Z to 2026-11-20T10:59:00Z" in down.reason
+    assert "moved from 2026-11-19T10:49:00Z to 2026-11-20T10:49:00Z" in down.reason
 
 
 def test_a_schedule_of_ours_that_is_no_longer_wanted_is_dropped():
@@ -186,14 +198,30 @@ def test_a_node_group_that_eks_is_changing_is_not_changed():
     assert "until EKS is done: UPDATING" in waits.waiting[0][1]
 
 
+@pytest.mark.requirement("SM-8")
+def test_a_node_group_with_another_template_is_used_as_it_is_with_a_warning():
+    """A stack made it. EKS cannot change which template it has: each try would be refused."""
+    theirs = TemplateVersion("lt-stack", "stack-LaunchTemplate-1", 1)
+    old = node_group(shape=replace(node_group().shape, template=theirs, tags=()))
+    there = changes.ExistingGroups.of([behind()], [old], templates(MANAGED))
+    plan = found(MANAGED, there=there)
+    assert not plan.now
+    ((about, why),) = plan.waiting
+    assert MANAGED.name in about
+    assert "launch template that is not the engine's" in why
+    assert changes.change_before_launch(MANAGED, there) is None
+
+
 def test_an_empty_node_group_that_eks_could_not_create_is_deleted():
     failed = node_group(status="CREATE_FAILED", issues=(HealthIssue("AccessDenied", "no role"),), group="")
     for own in ((MANAGED,), ()):
-        (gone,) = found(*own, there=changes.ExistingGroups.of([], [failed])).now
+        (gone,) = found(*own, there=changes.ExistingGroups.of([], [failed]), evidence=OVER).now
         assert isinstance(gone, changes.RemoveGroup)
     assert (
         "AccessDenied: no role" in found(MANAGED, there=changes.ExistingGroups.of([], [failed])).now[0].reason
     )
+    unseen = changes.ExistingGroups.of([], [replace(failed, group="eks-g")])
+    assert not found(MANAGED, there=unseen, evidence=OVER).now  # the group behind it could not be read
     full = behind(members=(Member("i-1", "InService"),))
     assert not found(MANAGED, there=changes.ExistingGroups.of([full], [replace(failed, group="eks-g")])).now
 
@@ -202,32 +230,85 @@ def test_an_empty_node_group_that_eks_could_not_create_is_deleted():
 
 
 def test_an_empty_unused_group_is_removed_with_its_template():
-    gone = found(there=changes.ExistingGroups.of([group()], [], templates(ASG))).now
+    gone = found(there=changes.ExistingGroups.of([group()], [], templates(ASG)), evidence=OVER).now
+    why = RemovalReason(RemovalKind.SOURCE_OVER, CR)
     assert gone == (
-        changes.RemoveGroup(ASG.name, False, gone[0].reason),
-        changes.RemoveTemplate(ASG.template.name, gone[1].reason),
+        changes.RemoveGroup(ASG.name, False, why),
+        changes.RemoveTemplate(ASG.template.name, why),
     )
+    assert gone[0].reason == f"it is empty, and {CR} is over"
 
 
-def test_templates_for_a_live_block_stay():
+def test_templates_stay_until_their_block_is_over():
     there = changes.ExistingGroups.of([], [], templates(ASG))
-    assert not group_changes([], there, NOW, live={CR}).now
-    assert group_changes([], there, NOW, live={"cr-0b"}).now
+    gone = Evidence.of(replace(documents(), pools={}), NOW, [block()])
+    assert not found(there=there, evidence=gone).now
+    assert not found(there=there, evidence=knowing()).now
+    assert found(there=there, evidence=OVER).now
+
+
+@pytest.mark.parametrize(
+    ("evidence", "kind"),
+    [
+        (knowing(block(state=ReservationState.EXPIRED)), RemovalKind.SOURCE_OVER),
+        (knowing(block(state=ReservationState.CANCELLED)), RemovalKind.SOURCE_OVER),
+        (Evidence.of(documents(provisioner="asg"), END, [], lambda: {CR: END}), RemovalKind.SOURCE_ENDED),
+        (knowing(block(), spec=replace(documents(), pools={})), RemovalKind.POOL_GONE),
+        (knowing(block(), spec=documents(provisioner="managed")), RemovalKind.OTHER_PROVISIONER),
+        (
+            knowing(
+                block(),
+                spec=documents(provisioner="asg", requirements={"instanceTypes": ["p4d.24xlarge"]}),
+            ),
+            RemovalKind.NOT_SELECTED,
+        ),
+    ],
+)
+def test_an_empty_group_goes_for_a_reason_only(evidence: Evidence, kind: RemovalKind):
+    there = changes.ExistingGroups.of([group()], [])
+    (gone,) = found(there=there, evidence=evidence).now
+    assert isinstance(gone, changes.RemoveGroup)
+    assert (gone.why.kind, gone.verb) == (kind, "remove")
+    assert gone.reason
+
+
+@pytest.mark.requirement("PE-23")
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        None,
+        knowing(),  # AWS does not list it, and the ledger says nothing of it
+        Evidence.of(documents(provisioner="asg"), NOW, [], lambda: {CR: END}),
+        knowing(block()),  # wanted, and not made
+        knowing(block(owner="")),  # another ledger
+        knowing(block(listed=False, instance_type="p4d.24xlarge")),
+        knowing(block(state=ReservationState.UNAVAILABLE)),
+        knowing(block(state=ReservationState.PAYMENT_PENDING)),
+    ],
+)
+def test_what_is_not_known_removes_no_group(evidence: Evidence | None):
+    there = changes.ExistingGroups.of([group()], [], templates(ASG))
+    assert not found(there=there, evidence=evidence).now
+
+
+def test_a_group_that_cannot_be_made_now_stays_whatever_else_is_known():
+    there = changes.ExistingGroups.of([group()], [], templates(ASG))
+    assert not group_changes([], there, NOW, knowing(), unmade={(False, ASG.name)}).now
 
 
 @pytest.mark.parametrize("still", [{"members": (Member("i-1", "Terminating"),)}, {"desired": 1}])
 def test_a_group_with_members_or_a_desired_size_stays_with_its_template(still: dict[str, Any]):
-    assert not found(there=changes.ExistingGroups.of([group(**still)], [], templates(ASG))).now
+    there = changes.ExistingGroups.of([group(**still)], [], templates(ASG))
+    assert not found(there=there, evidence=OVER).now
 
 
 def test_a_node_group_is_removed_before_its_template():
     there = changes.ExistingGroups.of([behind()], [node_group()], templates(MANAGED))
-    assert found(there=there).now == (
-        changes.RemoveGroup(MANAGED.name, True, found(there=there).now[0].reason),
-    )
+    why = RemovalReason(RemovalKind.SOURCE_OVER, CR)
+    assert found(there=there, evidence=OVER).now == (changes.RemoveGroup(MANAGED.name, True, why),)
     deleting = changes.ExistingGroups.of([behind()], [node_group(status="DELETING")], templates(MANAGED))
-    assert not found(there=deleting).now
-    (last,) = found(there=changes.ExistingGroups.of([], [], templates(MANAGED))).now
+    assert not found(there=deleting, evidence=OVER).now
+    (last,) = found(there=changes.ExistingGroups.of([], [], templates(MANAGED)), evidence=OVER).now
     assert isinstance(last, changes.RemoveTemplate)
 
 
@@ -242,14 +323,14 @@ def test_empty_hourly_groups_stay(provisioner: str):
         if spot.managed
         else changes.ExistingGroups.of([group(spot)], [], templates(spot))
     )
-    assert not found(there=existing).now
-    assert not found(there=changes.ExistingGroups.of([], [], templates(spot))).now
+    assert not found(there=existing, evidence=OVER).now
+    assert not found(there=changes.ExistingGroups.of([], [], templates(spot)), evidence=OVER).now
 
 
 def test_a_pool_that_changes_its_provisioner_gets_a_new_group_and_loses_the_old_one():
     """One line of the document: what is empty goes, what is new comes."""
     there = changes.ExistingGroups.of([group()], [], templates(ASG))
-    plan = found(MANAGED, there=there).now
+    plan = found(MANAGED, there=there, evidence=knowing(block(), spec=documents(provisioner="managed"))).now
     assert [(each.verb, type(each)) for each in plan] == [
         ("create", changes.PutGroup),
         ("remove", changes.RemoveGroup),

@@ -12,7 +12,7 @@ from tests.sim.account import OWNER, ZONES, Account
 from tests.sim.scenario_builder import platform, pool, scenario_with
 from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.errors import Refused, Retryable, Throttled
-from tidemill.model.nodes import Node
+from tidemill.model.nodes import InstanceState, Node
 from tidemill.model.purchases import LaunchIntent, LaunchState
 from tidemill.model.world import World
 from tidemill.provision import ProvisionedCloud
@@ -314,7 +314,7 @@ def test_a_stacks_scale_down_just_before_the_deadline_is_no_warning():
     aws = Stand()
     block = aws.with_two()
     assert block.end is not None
-    at = block.end - timedelta(minutes=40)
+    at = block.end - timedelta(minutes=50)
     aws.account.cloud.groups.put_schedule(aws.group.name, ScheduledAction("stack-Down-1ABC", at, 0))
     aws.account.wait("6m")
     assert aws.look() == ()
@@ -556,3 +556,37 @@ def test_a_foreign_group_with_our_name_is_refused_and_warned_about(caplog: pytes
     ]
     assert len(told) == len(set(told)) == 2  # the group and its schedule, once each
     assert aws.group.desired == 0
+
+
+@pytest.mark.requirement("MG-5", "MG-7")
+def test_a_new_node_group_by_the_hour_is_waited_for_and_compared_while_it_has_nodes():
+    """EKS sends no event when a node group is ready; and somebody may turn its node repair on."""
+    aws = Stand(
+        pool(
+            provisioner="managed",
+            sources=[{"type": "on-demand"}],
+            requirements={"instanceTypes": ["g6.12xlarge"]},
+        )
+    )
+    intent = aws.account.intent(
+        Source(SourceKind.ON_DEMAND), instance_type="g6.12xlarge", provisioner="managed"
+    )
+    aws.look()
+    assert not aws.cloud.reconciler.waits
+    aws.ledger.write_launch(intent)
+    assert aws.cloud.launch(intent, ()) == ()
+    aws.ledger.write_launch(replace(intent, state=LaunchState.ASKED))
+    aws.look()
+    assert aws.cloud.reconciler.waits, "its size is set when EKS has created it"
+    aws.account.wait("4m")
+    aws.look()
+    assert not aws.cloud.reconciler.waits
+    aws.account.wait("2m")
+    aws.look()
+    assert len([one for one in aws.cloud.instances() if one.state is InstanceState.RUNNING]) == 1
+    aws.ledger.write_launch(replace(intent, state=LaunchState.SETTLED))
+    (node_group,) = aws.account.cloud.node_groups.all()
+    aws.account.cloud.node_groups.configure(node_group.name, repair=True)
+    aws.account.wait("15m")
+    aws.look()
+    assert not node_group.repair

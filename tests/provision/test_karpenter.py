@@ -371,3 +371,26 @@ def test_settings_that_karpenter_does_not_support_are_an_error():
 def test_without_security_groups_the_clusters_own_is_found_by_its_tag():
     own = made(pool(platform={"securityGroups": []}))["EC2NodeClass", "train"]
     assert own["securityGroupSelectorTerms"] == [{"tags": {"kubernetes.io/cluster/ml": "owned"}}]
+
+
+@pytest.mark.requirement("KP-8")
+@pytest.mark.parametrize(("warm", "replicas"), [(True, 4), (2, 2)])
+def test_a_warm_static_pool_shows_its_replicas_without_knowing_its_blocks(warm, replicas):
+    shown = made(pool("1.8.0", static=True, warm=warm, limits={"nodes": 4}))
+    own = shown["NodePool", "train-warm"]
+    assert (own["replicas"], own["limits"]) == (replicas, {"nodes": "4"})
+    assert "replicas" not in made(pool("1.8.0", static=True, warm=False))["NodePool", "train"]
+
+
+def test_without_an_engine_nodes_have_no_startup_taint_of_ours():
+    spec, own = pool(startupTaints=[{"key": "driver", "effect": "NoSchedule"}])
+    for engine in (True, False):
+        found = karpenter_objects(spec, own, None, engine=engine)
+        (node_pool,) = [one for one in found.objects if one["kind"] == "NodePool"]
+        taints = {one["key"] for one in node_pool["spec"]["template"]["spec"]["startupTaints"]}
+        assert taints == ({"driver", "tidemill.dev/starting"} if engine else {"driver"})
+    bare, own = pool()
+    (node_pool,) = [
+        one for one in karpenter_objects(bare, own, None, engine=False).objects if one["kind"] == "NodePool"
+    ]
+    assert "startupTaints" not in node_pool["spec"]["template"]["spec"]

@@ -12,6 +12,7 @@ from tests.provision.test_karpenter import NOW, block, pool
 from tidemill.model.capacity import ReservationState, Source, SourceKind
 from tidemill.model.errors import Gone, PortError
 from tidemill.model.nodes import Instance, InstanceState, KubeNode, Node
+from tidemill.model.purchases import Spending
 from tidemill.model.world import World
 from tidemill.provision.karpenter.reconciler import KarpenterReconciler
 from tidemill.wording import sentence
@@ -75,6 +76,25 @@ def looked(cluster, spec=None, *worlds):
     for world in worlds:
         told = reconciler.reconcile(world)
     return " ".join(sentence(warning.reason) for warning in told)
+
+
+# --- the money of overflow ---------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("PE-18")
+@pytest.mark.parametrize(("spent_usd", "cpus"), [(0, "837"), (900, "837"), (985, "0"), (1000, "0")])
+def test_karpenter_may_launch_nothing_by_the_hour_when_the_money_is_spent(spent_usd, cpus):
+    """It knows no month: it would launch again what the engine ends, for as long as pods wait."""
+    overflow = {"type": "on-demand", "maxHourlyUsd": 240, "maxMonthlyUsd": 1000}
+    money = {**KARPENTER, "budget": {"monthlyUsd": 5000}}
+    sources = [{"type": "block"}, overflow]
+    spec = documents(platform=money, provisioner="karpenter", sources=sources, limits={"nodes": 8})
+    spending = Spending(0, ((("train", SourceKind.ON_DEMAND), float(spent_usd)),))
+    cluster = Cluster()
+    reconciler = KarpenterReconciler(spec, cluster)
+    reconciler.reconcile(world(block("cr-a")))
+    reconciler.reconcile(world(block("cr-a"), spending=spending))
+    assert cluster.node_pool("train-on-demand")["limits"]["cpu"] == cpus
 
 
 # --- a slip in a document ---------------------------------------------------------------------------
@@ -181,12 +201,42 @@ def test_just_before_the_deadline_the_node_pool_still_exists():
 
 def test_a_node_pool_without_nodes_is_closed_first_because_a_launch_may_be_under_way():
     cluster = kept()
-    looked(cluster, None, world())
+    none = replace(pool()[0], pools={})
+    looked(cluster, none, world(block("cr-a")))
     assert cluster.calls == [("apply", "NodePool", "train-cr-a")]
-    looked(cluster, None, world(nodes=(node(),)))
+    looked(cluster, none, world(block("cr-a"), nodes=(node(),)))
     assert cluster.removed == []
-    looked(cluster, None, world())
+    looked(cluster, none, world(block("cr-a")))
     assert cluster.removed == [("NodePool", "train-cr-a")]
+
+
+@pytest.mark.requirement("PE-23")
+@pytest.mark.parametrize(
+    "shown",
+    [
+        [],
+        [block("cr-a", owner="")],
+        [block("cr-a", state=ReservationState.PAYMENT_PENDING)],
+        [block("cr-a", state=ReservationState.UNAVAILABLE)],
+    ],
+)
+def test_a_node_pool_is_not_removed_because_its_block_cannot_be_seen(shown):
+    """Also without a node on it: it launches nothing more, and launches again once the block is seen."""
+    cluster = kept()
+    before = dict(cluster.objects)
+    looked(cluster, None, *(world(*shown, now=NOW + LATER * n) for n in range(4)))
+    assert cluster.removed == []
+    looked(cluster, None, world(block("cr-a"), now=NOW + 4 * LATER))
+    assert cluster.objects == before
+
+
+def test_a_node_pool_goes_when_the_ledger_says_that_its_block_ended_and_aws_lists_it_no_more():
+    cluster = kept()
+    ends = {"cr-a": NOW}
+    reconciler = KarpenterReconciler(pool()[0], cluster, lambda: ends)
+    for n in range(3):
+        reconciler.reconcile(world(now=NOW + LATER * n))
+    assert cluster.removed == [("NodePool", "train-cr-a"), ("EC2NodeClass", "train")]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +253,8 @@ def test_a_node_pool_without_nodes_is_closed_first_because_a_launch_may_be_under
 )
 def test_nodes_of_other_pools_keep_no_node_pool(other):
     cluster = kept()
-    looked(cluster, None, world(nodes=(other,)), world(nodes=(other,), now=NOW + LATER))
+    none, shown = replace(pool()[0], pools={}), block("cr-a")
+    looked(cluster, none, world(shown, nodes=(other,)), world(shown, nodes=(other,), now=NOW + LATER))
     assert ("NodePool", "train-cr-a") in cluster.removed
 
 
@@ -241,6 +292,9 @@ def test_a_reservation_is_selected_by_its_id_while_its_nodes_run():
     looked(cluster, spec, *(world(b, nodes=(node(),), now=NOW + LATER * n) for n in range(2)))
     assert selected() == [{"id": "cr-b"}, {"id": "cr-a"}]
     looked(cluster, spec, world(b, now=NOW + 2 * LATER))
+    assert selected() == [{"id": "cr-b"}, {"id": "cr-a"}]  # not listed is not over
+    over = replace(a, state=ReservationState.EXPIRED)
+    looked(cluster, spec, world(over, b, now=NOW + 3 * LATER))
     assert selected() == [{"id": "cr-b"}]
 
 

@@ -66,6 +66,16 @@ def test_a_node_registers_with_the_startup_taint_and_its_pools_taints():
     ]
 
 
+def test_a_node_for_admitted_pods_only_registers_with_their_taint():
+    held = documents(admittedPodsOnly=True, startupTaints=STARTUP)
+    (config,) = node_configs(booted(template(held)))
+    assert [taint["key"] for taint in config["spec"]["kubelet"]["config"]["registerWithTaints"]] == [
+        "ebs.csi.aws.com/agent-not-ready", "tidemill.dev/held", "tidemill.dev/starting",
+    ]  # fmt: skip
+    kubernetes = tomllib.loads(booted(template(documents(node_class=BOTTLEROCKET, admittedPodsOnly=True))))
+    assert kubernetes["settings"]["kubernetes"]["node-taints"]["tidemill.dev/held"] == [":NoSchedule"]
+
+
 @pytest.mark.requirement("PE-1")
 def test_disks_pods_and_containerd_follow_the_node_class():
     downloads = "plugins.'io.containerd.cri.v1.images'.max_concurrent_downloads"

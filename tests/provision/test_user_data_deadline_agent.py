@@ -84,9 +84,10 @@ class Node:
         return path.exists() and path.read_text() == "poweroff\n"
 
 
-def pod(grace_s, *, phase="Running", owner="Job"):
+def pod(grace_s, *, phase="Running", owner="Job", deleted=False):
+    stopped = {"deletionTimestamp": "2026-11-20T10:50:00Z"} if deleted else {}
     return {
-        "metadata": {"ownerReferences": [{"kind": owner}]},
+        "metadata": {"ownerReferences": [{"kind": owner}], **stopped},
         "spec": {"terminationGracePeriodSeconds": grace_s},
         "status": {"phase": phase},
     }
@@ -146,6 +147,19 @@ def test_daemons_and_finished_pods_need_no_time(node):
 
 
 @needs_jq
+@pytest.mark.requirement("CB-16")
+def test_pods_that_the_agent_in_the_cluster_stopped_already_have_their_grace(node):
+    """It acts 15 s earlier. What this script read before that must not power the node off under the other pods."""
+    node.api_server([pod(600), pod(30)])
+    assert not node.look(before(600 + 30 + 20))
+    node.api_server([pod(600, deleted=True), pod(30)])
+    assert not node.look(before(600 + 30 + 5))
+    assert not node.look(before(600 + 25))
+    assert not node.look(before(61))
+    assert node.look(before(60))
+
+
+@needs_jq
 def test_a_pod_without_a_grace_period_has_the_default_of_kubernetes(node):
     node.api_server([{"metadata": {}, "spec": {}, "status": {"phase": "Running"}}])
     assert not node.look(before(61))
@@ -165,7 +179,7 @@ def test_it_asks_the_api_server_every_twenty_seconds_and_switches_off_once(node)
         node.look(before(seconds))
     assert node.switched_off
     asked = (node.root / "asked").read_text().split()
-    assert len(asked) == 2 * 18
+    assert len(asked) == 2 * (18 + 1)  # once more before it acts
 
 
 @needs_jq

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.provision.documents import IMAGE, documents
+from tests.provision.documents import IMAGE, booted, documents
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.nodes import Instance, InstanceState, Node
 from tidemill.model.purchases import LaunchIntent
@@ -20,6 +20,7 @@ from tidemill.provision.group_spec import (
     TemplateInputs,
     group_name,
     is_for_a_reservation,
+    template_digest,
     template_inputs_of,
 )
 from tidemill.provision.images import PretendImages
@@ -89,7 +90,9 @@ def test_a_group_goes_up_at_the_start_and_to_0_before_the_deadline():
     assert (up.name, up.desired) == (UP, 2)
     assert START <= up.at <= START + timedelta(minutes=2)
     assert (down.name, down.desired, down.minimum) == (DOWN, 0, 0)
-    assert timedelta(minutes=30) < END - down.at < timedelta(minutes=35)
+    kill = END - timedelta(minutes=30)
+    assert down.at + timedelta(seconds=asg.HOOK.heartbeat_s) <= kill  # EC2 does not cut the hook short
+    assert END - down.at == timedelta(minutes=41)
 
 
 @pytest.mark.requirement("SM-4")
@@ -107,15 +110,15 @@ def test_nothing_is_scheduled_in_the_past():
     assert [schedule.name for schedule in one(spec, active, now=START + timedelta(hours=1)).schedules] == [
         DOWN
     ]
-    assert one(spec, active, now=END - timedelta(minutes=31)).schedules == ()
+    assert one(spec, active, now=END - timedelta(minutes=41)).schedules == ()
 
 
 @pytest.mark.requirement("CB-15")
-def test_the_group_of_an_ultraserver_goes_down_an_hour_before_the_end():
+def test_the_group_of_an_ultraserver_goes_down_before_its_hook_would_be_cut_short():
     spec = documents(provisioner="asg", requirements={"instanceTypes": ["p6e-gb200.36xlarge"]})
     of = block(instance_type="p6e-gb200.36xlarge", ultraserver=True)
     (_, down) = one(spec, of).schedules
-    assert END - down.at == timedelta(minutes=61)
+    assert END - down.at == timedelta(minutes=71)
 
 
 @pytest.mark.parametrize(("warm", "limit", "size"), [(True, 4, 2), (1, 4, 1), (False, 4, 0), (True, 1, 1)])
@@ -170,6 +173,23 @@ def test_a_node_group_on_a_block_is_what_eks_accepts():
     assert group.deadline == END - timedelta(minutes=40)
     spelled = {tag["Key"] for tag in group.template.data["TagSpecifications"][0]["Tags"]}
     assert {"deployment", "tidemill.dev/pool", "tidemill.dev/provisioner"} <= spelled
+
+
+@pytest.mark.parametrize("provisioner", ["asg", "managed"])
+def test_a_group_for_admitted_pods_only_has_another_template_and_its_nodes_the_taint(provisioner: str):
+    usual = one(documents(provisioner=provisioner))
+    held = one(documents(provisioner=provisioner, admittedPodsOnly=True))
+    assert template_digest(held.template) != template_digest(usual.template)
+    assert "tidemill.dev/held" in booted(held.template)
+    assert "tidemill.dev/held" not in booted(usual.template)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_where_eks_brings_the_image_the_taint_is_the_node_group_s(held: bool):
+    spec = documents(provisioner="managed", admittedPodsOnly=held)
+    (group,) = wanted_groups(spec, [block()], NOW, lambda pool, kind: TemplateInputs("")).groups
+    taints = managed.shape(group, version_of(group)).taints
+    assert (("tidemill.dev/held", "", "NoSchedule") in taints) is held
 
 
 @pytest.mark.requirement("MG-3")

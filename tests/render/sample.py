@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from tidemill.report.savings import Savings
 from tidemill.sim.cluster.kubelet import Eviction
 from tidemill.sim.scenario.outcome import (
     BlockRow,
@@ -16,6 +17,7 @@ from tidemill.sim.scenario.outcome import (
     PurchaseRow,
     Series,
     ServiceRow,
+    Verdict,
 )
 from tidemill.sim.timeline import stream
 
@@ -218,6 +220,9 @@ def _journal() -> tuple[tuple[datetime, str, str, str], ...]:
     return tuple(sorted(lines))
 
 
+SAVINGS = Savings(18_844.66, 6_207.2, 1_000.0, 18_844.66, 22_921.82, 4_077.16, 0.5868, 0.7137)
+
+
 def outcome(**changes: Any) -> Outcome:
     a_goes, b_goes = BLOCK_A.end - timedelta(minutes=36), BLOCK_B.end - timedelta(minutes=32)
     nodes = [
@@ -262,5 +267,6 @@ def outcome(**changes: Any) -> Outcome:
         series=_series(jobs, nodes),
         journal=_journal(),
         on_demand_equivalent=OnDemandEquivalent(31_703.04, 22_509.16, 18_432.0),
+        verdict=Verdict(worth_it=True, savings=SAVINGS),
     )
     return replace(row, **changes)

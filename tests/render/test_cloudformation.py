@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
@@ -54,6 +54,14 @@ def test_a_managed_stack_is_valid(source):
     assert complaints(rendered("managed", source=source, given={}, node_class={"efa": True})) == []
 
 
+@pytest.mark.parametrize("provisioner", ["asg", "managed"])
+def test_a_stack_for_admitted_pods_only_is_valid_and_carries_their_taint(provisioner):
+    made = rendered(provisioner, given={}, admittedPodsOnly=True)
+    assert complaints(made) == []
+    assert "tidemill.dev/held" in json.dumps(made)
+    assert "tidemill.dev/held" not in json.dumps(rendered(provisioner, given={}))
+
+
 @pytest.mark.requirement("SM-8")
 @pytest.mark.parametrize("provisioner", ["asg", "managed"])
 @pytest.mark.parametrize("platform", [{}, BARE], ids=["documents say it", "parameters ask for it"])
@@ -97,6 +105,9 @@ def test_the_group_scales_out_at_the_start_and_in_early_enough_to_drain(lead, do
     assert offered["UpAt"]["Default"] == "2026-11-17T11:31:00Z"
     assert offered["DownAt"]["Default"] == down
     assert offered["EndsAt"]["Default"] == "2026-11-20T11:00:00Z"
+    waits_s = made["Resources"]["Hook"]["Properties"]["HeartbeatTimeout"]
+    end = datetime.fromisoformat("2026-11-20T11:00:00Z")  # EC2 waits for no hook after that
+    assert datetime.fromisoformat(down) + timedelta(seconds=waits_s) <= end
     assert made["Resources"]["Up"]["Properties"]["DesiredCapacity"] == {"Ref": "Size"}
     assert made["Resources"]["Down"]["Properties"]["DesiredCapacity"] == 0
 
@@ -297,3 +308,38 @@ def test_the_command_shows_a_first_boot(file):
 def test_a_wrong_option_is_a_one_line_error_and_exit_code_2(file, capsys, words, provisioner, sentence):
     assert main(["render", words[0], file(provisioner), *words[1:]]) == 2
     assert sentence in capsys.readouterr().err
+
+
+# --- where no engine runs -----------------------------------------------------------------------------
+
+
+def user_data_of(made):
+    return json.dumps(made["Resources"]["LaunchTemplate"]["Properties"]["LaunchTemplateData"]["UserData"])
+
+
+@pytest.mark.requirement("SM-8")
+@pytest.mark.parametrize("provisioner", ["asg", "managed"])
+def test_without_an_engine_nodes_have_no_taint_that_only_an_engine_removes(provisioner):
+    taints = [{"key": "gpu", "effect": "NoSchedule"}]
+    with_engine = rendered(provisioner, taints=taints)
+    without = rendered(provisioner, taints=taints, given={**BLOCK, "engine": False})
+    assert "tidemill.dev/starting" in user_data_of(with_engine)
+    assert "tidemill.dev/" in user_data_of(without)  # its labels stay
+    assert "tidemill.dev/starting" not in user_data_of(without)
+    assert "key: gpu" in user_data_of(without)
+
+
+@pytest.mark.requirement("SM-8")
+def test_the_stack_says_how_nodes_that_run_learn_of_an_extension():
+    told = rendered()["Outputs"]["TellNodes"]["Value"]["Fn::Sub"]
+    assert told == (
+        "kubectl annotate nodes -l tidemill.dev/source=${ReservationId} tidemill.dev/ends-at=${EndsAt} --overwrite"
+    )
+    assert "TellNodes" not in rendered(source="spot", given={})["Outputs"]
+
+
+@pytest.mark.requirement("PE-23")
+def test_only_the_rule_of_the_stack_may_write_to_its_queue():
+    (statement,) = rendered()["Resources"]["QueuePolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    assert statement["Principal"] == {"Service": "events.amazonaws.com"}
+    assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": {"Fn::GetAtt": ["Events", "Arn"]}}}

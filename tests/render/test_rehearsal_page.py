@@ -14,7 +14,7 @@ from tests.render import sample
 from tidemill.render.rehearsal_page import page
 from tidemill.sim.cluster.kubelet import Eviction
 from tidemill.sim.invariants.truth import Violation
-from tidemill.sim.scenario.outcome import KillRow, Outcome, Series, WarningRow
+from tidemill.sim.scenario.outcome import KillRow, Outcome, Series, Verdict, WarningRow
 
 _VOID = {"meta", "br", "input", "link", "img", "hr"}
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</script><!--"
@@ -158,8 +158,9 @@ def test_the_page_says_that_a_block_was_drained_late(outcome: Outcome) -> None:
 
 def test_a_violation_comes_first_with_its_instant_and_objects(outcome: Outcome) -> None:
     violation = Violation(4, sample.hour(77), "a pod runs at the deadline", ("pod/train-7", "node/ip-1"))
-    text = read(replace(outcome, invariant_violations=(violation,))).text
-    assert "No invariant was violated" not in text
+    stopped = Verdict(safe=False, served=None)
+    text = read(replace(outcome, invariant_violations=(violation,), verdict=stopped)).text
+    assert "no invariant was violated" not in text
     banner = text[: text.index("GPU-hours used")]
     for word in ("1 violation of invariant 4", "19 Nov 11:00:00", violation.sentence, *violation.objects):
         assert word in banner
@@ -205,9 +206,20 @@ def test_many_nodes_start_collapsed_and_too_many_are_left_out_with_a_note(outcom
 
 
 @pytest.mark.requirement("PE-16")
-def test_the_cost_card_has_the_on_demand_price_of_the_blocks(outcome: Outcome) -> None:
+def test_the_verdict_comes_first_with_what_was_saved(outcome: Outcome) -> None:
     text = read(outcome).text
-    assert "block hours so far $18,432; on demand $31,703 (used hours $22,509)" in text
+    banner = text[: text.index("GPU-hours used")]
+    for words in (
+        "Safe, served and worth it",
+        "the same work on demand: $22,922; saved $4,077",
+        "breaks even at 59 % use",
+    ):
+        assert words in banner
+
+
+def test_a_fee_that_was_drawn_says_so_beside_the_catalogs(outcome: Outcome) -> None:
+    drawn = replace(sample.BLOCK_A, fee_drawn=True, catalog_fee_usd=10_875)
+    assert "drawn; catalog $10,875" in read(replace(outcome, blocks=(drawn,))).text
 
 
 def test_an_empty_rehearsal_still_makes_a_page(outcome: Outcome) -> None:

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from tests.render import sample
 from tidemill.render.rehearsal_text import summary
+from tidemill.report.savings import Savings
 from tidemill.sim.invariants.truth import Violation
-from tidemill.sim.scenario.outcome import KillRow, OnDemandEquivalent, Outcome, Series, WarningRow
+from tidemill.sim.scenario.outcome import KillRow, Outcome, Series, Unserved, Verdict, WarningRow
 
 
 def shown(outcome: Outcome, width: int = 120, color: bool = False) -> str:
@@ -22,17 +23,66 @@ def shown(outcome: Outcome, width: int = 120, color: bool = False) -> str:
     return console.file.getvalue()
 
 
-def test_the_verdict_is_the_first_line(outcome: Outcome) -> None:
-    assert shown(outcome).startswith("✓ No invariant was violated  examples/two-blocks.yaml\n")
+@pytest.mark.requirement("GB-4")
+def test_the_verdict_comes_first_in_three_parts(outcome: Outcome) -> None:
+    lines = [line.strip() for line in shown(outcome).splitlines()]
+    assert lines[0] == "✓ Safe, served and worth it  examples/two-blocks.yaml"
+    assert lines[1] == "✓ safe      no invariant was violated in 3,412 ticks"
+    assert lines[2].startswith("✓ served    36 of 40 jobs finished")
+    assert lines[3:7] == [
+        "✓ worth it  paid $18,845 for 4,608 GPU-hours so far, 3,056 of them used",
+        "paid $1,000 more for hours outside the rehearsal",
+        "the same work on demand: $22,922; saved $4,077",
+        "breaks even at 59 % use; 71 % was reached",
+    ]
+
+
+@pytest.mark.requirement("GB-4")
+@pytest.mark.parametrize(
+    ("verdict", "headline"),
+    [
+        (Verdict(served=False, unserved=(Unserved("waiting", ("a", "b")),)), "✗ Safe, but not served"),
+        (Verdict(worth_it=False, savings=sample.SAVINGS), "! Safe and served, but not worth it"),
+        (Verdict(), "✓ Safe and served"),
+    ],
+)
+def test_only_a_plan_that_works_is_green(outcome: Outcome, verdict: Verdict, headline: str) -> None:
+    assert shown(replace(outcome, verdict=verdict)).startswith(f"{headline}  ")
+
+
+def test_what_was_not_served_is_counted_and_named(outcome: Outcome) -> None:
+    rows = (
+        Unserved("uncovered", ("november/week-47",)),
+        Unserved("waiting", tuple(f"job-{n}" for n in range(6))),
+    )
+    text = words(replace(outcome, verdict=Verdict(served=False, unserved=rows)))
+    assert "1 demand window has too few instances: november/week-47" in text
+    assert (
+        "6 jobs still wait, although there was time for them: job-0, job-1, job-2, job-3 and 2 more" in text
+    )
+
+
+def test_a_loss_is_called_one(outcome: Outcome) -> None:
+    lost = replace(sample.SAVINGS, on_demand_usd=7_259.0, saved_usd=-2_857.0, break_even=1.04, reached=0.46)
+    text = words(replace(outcome, verdict=Verdict(worth_it=False, savings=lost)))
+    assert "the same work on demand: $7,259; lost $2,857 dearer at any use; 46 % was reached" in text
+
+
+def test_fees_that_were_drawn_are_shown_with_the_catalogs_rate(outcome: Outcome) -> None:
+    assert "drawn" not in words(outcome)
+    drawn = replace(sample.BLOCK_A, fee_drawn=True, catalog_fee_usd=10_875)
+    told = "fees drawn by the simulator, with the catalog's rate: alpha $9,216 (catalog $10,875)"
+    assert told in words(replace(outcome, blocks=(drawn,)))
 
 
 def test_a_violation_is_shown_with_its_instant_and_objects(outcome: Outcome) -> None:
     violation = Violation(1, sample.hour(8), "5 instances on a block of 4", ("cr-0alpha", "i-1"))
-    lines = shown(replace(outcome, invariant_violations=(violation,))).splitlines()
-    assert lines[0].startswith("✗ 1 violation of invariant 1")
-    assert (
-        lines[1].strip() == "invariant 1 at 16 Nov 14:00:00 UTC: 5 instances on a block of 4 [cr-0alpha, i-1]"
-    )
+    stopped = Verdict(safe=False, served=None)
+    lines = shown(replace(outcome, invariant_violations=(violation,), verdict=stopped)).splitlines()
+    assert lines[0].startswith("✗ Not safe: 1 violation of invariant 1")
+    assert lines[2].strip() == "– served    not judged: the run stopped at the violation"
+    where = "invariant 1 at 16 Nov 14:00:00 UTC: 5 instances on a block of 4 [cr-0alpha, i-1]"
+    assert where in [line.strip() for line in lines]
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
@@ -50,7 +100,6 @@ def test_the_summary_has_blocks_jobs_services_cost_and_problems(outcome: Outcome
         "66 %",
         "$18,845 blocks $18,432, on-demand $413",
         "idle $6,207 (33 %)",
-        "block hours so far $18,432; on demand $31,703 (used hours $22,509)",
         "40: 36 finished, 3 held, 1 failed, 1 late; 3 evictions, 2 forced",
         "chat down 0s lowest 5 of 6 ready, needs 4",
         "forced 19 Nov 10:49:12",
@@ -60,18 +109,11 @@ def test_the_summary_has_blocks_jobs_services_cost_and_problems(outcome: Outcome
 
 
 @pytest.mark.requirement("PE-16")
-def test_the_on_demand_price_of_the_blocks_stays_on_one_line(outcome: Outcome) -> None:
-    (line,) = (line for line in shown(outcome, 80).splitlines() if "block hours" in line)
-    assert line.rstrip().endswith("(used hours $22,509)")
-
-
-@pytest.mark.requirement("PE-16")
-def test_a_block_without_a_price_is_named_and_has_no_sum(outcome: Outcome) -> None:
-    unknown = OnDemandEquivalent(unpriced=("p5e.48xlarge",))
-    text = shown(replace(outcome, on_demand_equivalent=unknown))
-    assert "no on-demand price is known for p5e.48xlarge" in text
-    assert "block hours so far" not in text
-    assert "on-demand price" not in shown(replace(outcome, on_demand_equivalent=OnDemandEquivalent()))
+def test_capacity_without_a_price_is_named_and_in_no_comparison(outcome: Outcome) -> None:
+    unknown = Savings(paid_usd=18_432.0, unpriced=("train",))
+    text = words(replace(outcome, verdict=Verdict(savings=unknown)))
+    assert "no on-demand price is known for capacity of train" in text
+    assert "the same work on demand" not in text
 
 
 def test_a_late_drain_says_how_late(outcome: Outcome) -> None:
@@ -121,7 +163,7 @@ def test_an_empty_rehearsal_has_a_summary(outcome: Outcome) -> None:
         gpu_hours={},
         cost_usd={},
     )
-    assert "No invariant was violated" in shown(nothing)
+    assert "no invariant was violated" in shown(nothing)
 
 
 def words(outcome: Outcome) -> str:
@@ -204,3 +246,8 @@ def test_a_refused_or_unpaid_extension_is_a_problem(outcome: Outcome) -> None:
 
 def test_without_jobs_the_line_says_none(outcome: Outcome) -> None:
     assert "jobs none; 3 evictions, 2 forced" in words(replace(outcome, jobs=()))
+
+
+def test_the_next_commands_name_every_file(outcome: Outcome) -> None:
+    text = shown(replace(outcome, scenario="a.yaml my day.yaml", files=("a.yaml", "my day.yaml")))
+    assert "tidemill rehearse a.yaml 'my day.yaml' --seed 7 --json" in text

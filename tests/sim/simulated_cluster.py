@@ -36,7 +36,9 @@ def small_spec(**p5: Any) -> Spec:
 
 
 class SimulatedCluster:
-    def __init__(self, *, seed: int = 1, verbose: bool = True, **p5: Any) -> None:
+    def __init__(
+        self, *, seed: int = 1, verbose: bool = True, suspended_jobs: bool = False, **p5: Any
+    ) -> None:
         self.timeline = Timeline(START)
         self.journal = Journal(self.timeline.now)
         self.wakes: list[str] = []
@@ -49,6 +51,7 @@ class SimulatedCluster:
             seed=seed,
             wake=self.wakes.append,
             verbose=verbose,
+            suspended_jobs=suspended_jobs,
         )
         self._instances: dict[str, Instance] = {}
 
@@ -107,14 +110,14 @@ class SimulatedCluster:
     def run_job(self, name: str = "train-1", lasts: str = "2h", **fields: Any) -> list[Pod]:
         """Submitted, admitted to the block, and running."""
         for pod in self.submit(name, lasts, **fields):
-            self.cluster.admit(pod.uid, BLOCK.label, None)
+            self.cluster.admit([pod.uid], BLOCK.label, None)
         self.pass_time("20s")
         return self.pods_of(f"Job/{name}")
 
     def admit_all(self) -> None:
         for pod in self.cluster.view().pods:
             if pod.gated:
-                self.cluster.admit(pod.uid, BLOCK.label, None)
+                self.cluster.admit([pod.uid], BLOCK.label, None)
 
     def serve(self, name: str = "chat", **fields: Any) -> None:
         defaults: dict[str, Any] = {"replicas": 2, "gpus": 4}

@@ -44,11 +44,11 @@ def test_a_gang_works_only_while_all_its_members_run() -> None:
     simulated.ready_nodes("i-1", "i-2")
     first, second = simulated.submit(nodes=2, lasts="1h")
     assert first.gang == second.gang == Gang("train-1", 2)
-    simulated.cluster.admit(first.uid, BLOCK.label, None)
+    simulated.cluster.admit([first.uid], BLOCK.label, None)
     simulated.pass_time("30m")
     job = simulated.cluster.jobs["train-1"]
     assert simulated.state_of("train-1") == "pending"
-    simulated.cluster.admit(second.uid, BLOCK.label, None)
+    simulated.cluster.admit([second.uid], BLOCK.label, None)
     simulated.pass_time("20s")
     assert simulated.state_of("train-1") == "running"
     simulated.pass_time("1h")

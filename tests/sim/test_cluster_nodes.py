@@ -102,7 +102,7 @@ def test_the_successor_of_a_refused_job_pod_is_gated_says_why_and_costs_no_attem
     simulated = SimulatedCluster()
     simulated.launch("i-1")
     (pod,) = simulated.submit(gpus=8, tolerate=[names.TAINT_STARTUP], backoffLimit=0)
-    simulated.cluster.admit(pod.uid, BLOCK.label, None)
+    simulated.cluster.admit([pod.uid], BLOCK.label, None)
     while not simulated.journal_lines("pod-admission-failed"):
         simulated.pass_time("1s")
     assert simulated.pods_of("Job/train-1") == [], (
@@ -142,7 +142,7 @@ def test_gpus_that_never_register_leave_the_node_registering() -> None:
     simulated.launch("i-1", "i-2")
     simulated.pass_time("1h")
     assert simulated.node("i-1").accelerators_registered_at is None
-    assert simulated.node("i-1").check == ""
+    assert simulated.node("i-1").check == "running"
     assert simulated.node("i-2").check == "passed"
 
 
@@ -263,3 +263,12 @@ def test_counts_gpus_ready_and_used_by_source() -> None:
     simulated.end_instance("i-1")
     assert simulated.cluster.changes != before
     assert (simulated.cluster.gpus_ready(), simulated.cluster.gpus_used()) == (0, 0)
+
+
+def test_without_a_node_check_nothing_reports_on_a_node_and_it_registers_all_the_same() -> None:
+    simulated = SimulatedCluster()
+    simulated.cluster.without_node_checks()
+    simulated.launch("i-1")
+    simulated.pass_time("10m")
+    node = simulated.node("i-1")
+    assert (node.check, node.accelerators_registered_at is not None) == ("", True)

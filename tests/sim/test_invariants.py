@@ -42,12 +42,13 @@ def test_a_violation_carries_the_instant_the_seed_and_the_objects() -> None:
 @pytest.mark.requirement("CB-10")
 @pytest.mark.parametrize(
     ("provisioner", "at"),
-    [("native", "11:00"), ("asg", "11:00"), ("managed", "10:50"), ("karpenter", "10:50")],
+    [("native", "11:00"), ("asg", "10:59"), ("managed", "10:50"), ("karpenter", "10:50")],
 )
 def test_a_pod_that_still_runs_at_the_deadline_of_its_provisioner_is_a_violation(
     provisioner: str, at: str
 ) -> None:
-    """AWS takes the node at that instant too, so a check afterwards would find nobody there."""
+    """The node is taken at that instant too, by AWS or by the hook of its group that ends, so a check afterwards would
+    find nobody there."""
     doomed = scenario_with(
         given.pool(provisioner=provisioner),
         reservations=[given.block()],
@@ -98,14 +99,25 @@ def test_a_promise_that_could_not_be_kept_is_reported_and_no_violation() -> None
     assert truth.short_since is not None
 
 
+def test_a_promise_without_a_minimum_is_no_promise() -> None:
+    """`validate` says that it has no effect. Its only replica moves when its block ends, and is away for minutes."""
+    one = given.service(zeroDowntime=True, replicas=1, minAvailable=0)
+    blocks = [given.block("a"), given.block("b", duration="28h")]
+    moved = scenario_with(reservations=blocks, services=[one], duration="6h").run()
+    (truth,) = moved.cluster.services.values()
+    assert truth.lowest_ready() == 0
+
+
 def test_an_instance_that_never_joined_while_aws_was_throttled_is_given_more_time() -> None:
     stuck = [given.fault("0s", "never-joins"), given.fault("10m", "throttle", duration="30m")]
     rehearsal = scenario_with(reservations=[given.block()], faults=stuck, duration="2h").run()
     assert rehearsal.cluster.gpus_ready() == 16
 
 
-def test_a_pool_without_limits_may_launch_nothing() -> None:
-    limitless = scenario_with(given.pool(limits=None), reservations=[given.block()], duration="1h")
+@pytest.mark.requirement("PE-5")
+@pytest.mark.parametrize("limits", [None, {}])
+def test_a_pool_without_limits_may_launch_nothing(limits: dict[str, int] | None) -> None:
+    limitless = scenario_with(given.pool(limits=limits), reservations=[given.block()], duration="1h")
     assert not limitless.run().cloud.instance_histories
     assert violation(limitless, decide=deciding_by(without_limits)).number == 2
 

@@ -33,7 +33,7 @@ ZONE = "us-west-2a"
 def documents(karpenter: dict[str, Any], **pool: Any) -> Spec:
     platform = {
         "region": "us-west-2", "deployment": "tides", "cluster": {"name": "tides"}, "nodeRole": "node",
-        "subnets": {ZONE: ["subnet-1"]}, "karpenter": karpenter,
+        "subnets": {ZONE: ["subnet-1"]}, "karpenter": karpenter, "budget": {"monthlyUsd": 5000},
     }  # fmt: skip
     asked = {
         "nodeClassName": "gpu", "provisioner": "karpenter", "sources": [{"type": "block"}],
@@ -100,7 +100,7 @@ class KarpenterSimulation:
             self.cluster.submit_job(job_stream(**fields), f"{name}-{number}", timedelta(hours=2))
         for pod in self.cluster.view().pods:
             if pod.gated:
-                self.cluster.admit(pod.uid, to, None)
+                self.cluster.admit([pod.uid], to, None)
 
     def open_nodes(self) -> None:
         for node in self.cluster.view().nodes:
@@ -259,6 +259,29 @@ def test_a_throttled_account_is_asked_again():
     simulation.submit("train", to=simulation.ids[0])
     simulation.pass_time("10m")
     assert len(simulation.alive()) == 1
+
+
+def test_a_launch_that_was_not_answered_is_not_made_twice():
+    simulation = KarpenterSimulation({})
+    simulation.cloud.timeout_after_commit(2, "launch")
+    simulation.submit("train", to=simulation.ids[0])
+    simulation.pass_time("15m")
+    assert len(simulation.alive()) == 1
+    assert len(simulation.karpenter.claims) == 1
+
+
+def test_a_node_that_could_not_be_ended_while_aws_was_throttled_is_ended_later():
+    simulation = KarpenterSimulation({})
+    simulation.submit("train", to=simulation.ids[0])
+    simulation.pass_time("1m")
+    assert len(simulation.alive()) == 1
+    simulation.cloud.throttle(timedelta(minutes=30))
+    for written in list(simulation.karpenter.listed("NodePool")):
+        simulation.karpenter.remove("NodePool", written["metadata"]["name"])
+    simulation.pass_time("20m")
+    assert len(simulation.alive()) == 1
+    simulation.pass_time("12m")
+    assert simulation.alive() == []
 
 
 def test_a_node_that_died_is_replaced_for_its_pods():

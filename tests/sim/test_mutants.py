@@ -81,6 +81,7 @@ PAIRED = scenario_with(
     ],
 )
 WARM = scenario_with(reservations=[given.block(duration="28h")], duration="4h")
+WARM_FOR_LONG = scenario_with(reservations=[given.block(duration="28h")], duration="14h")
 STRANGER = scenario_with(given.pool(warm=2), reservations=[given.block(count=3)], duration="1h")
 NOT_OURS = scenario_with(reservations=[given.block(owned=False)], jobs=[given.job()], duration="1h")
 
@@ -133,9 +134,19 @@ CASES: dict[str, tuple[int, PreparedScenario, dict[str, Any]]] = {
     "repeats itself": (10, ONE_BLOCK, {"decide": deciding_wrongly(mutants.opens_nodes_for_ever)}),
     "goes round in circles": (10, ONE_BLOCK, {"decide": deciding_wrongly(mutants.restarts_jobs_for_ever)}),
     "launches and gives back in turn": (
-        10,
+        14,
         WARM,
         {"decide": deciding_wrongly(mutants.gives_back_what_it_warms)},
+    ),
+    "launches and ends before they join": (
+        14,
+        WARM,
+        {"decide": deciding_wrongly(mutants.launches_and_regrets)},
+    ),
+    "launches and gives back now and then": (
+        10,
+        WARM_FOR_LONG,
+        {"decide": deciding_wrongly(mutants.gives_back_now_and_then)},
     ),
     "launches on a stranger's block": (11, NOT_OURS, {"decide": mutants.takes_what_it_sees}),
 }
@@ -155,7 +166,9 @@ def test_the_real_engine_keeps_every_invariant_in_the_same_scenario(name: str) -
     wrong = (
         "decide" if "decide" in how else "cloud"
     )  # what is broken there; a leaky cloud alone breaks nothing
-    rehearsal.run(**{key: value for key, value in how.items() if key != wrong})
+    ran = rehearsal.run(**{key: value for key, value in how.items() if key != wrong})
+    assert ran.timeline.now() == ran.end  # a violation would have stopped it before
+    assert ran.ticks > 1
 
 
 @pytest.mark.requirement("PE-23")
@@ -209,3 +222,12 @@ def test_an_engine_that_was_only_restarted_before_the_deadline_has_no_excuse() -
         restarted.run(decide=without(StartDrain, Evict, ForceDelete))
     assert caught.value.number == 4
     assert not restarted.run().cluster.kills
+
+
+def test_nodes_that_never_join_are_replaced_and_no_thrash() -> None:
+    """Ten of them within the hour: the fault of the machines, not of the engine."""
+    stillborn = [given.fault("0s", "never-joins", count=10)]
+    rehearsal = scenario_with(
+        reservations=[given.block(count=8, duration="28h")], faults=stillborn, duration="3h"
+    ).run()
+    assert len(rehearsal.cloud.instance_histories) >= 18

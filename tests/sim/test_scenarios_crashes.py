@@ -124,6 +124,9 @@ def test_nodes_that_died_while_the_engine_was_absent_are_seen_when_it_returns() 
         given.fault("1h", "engine-absent", duration="45m"), given.fault("1h10m", "node-dies", target="b")
     )
     assert_all_work_is_done(rehearsal)
+    replaced = [line.at for line in journal_lines(rehearsal, "instance-launched") if line.at > after("1h")]
+    assert len(replaced) == 1
+    assert replaced[0] >= after("1h45m")
 
 
 # --- an AWS that does not answer, or answers too late ---------------------------------------------------
@@ -134,6 +137,9 @@ def test_throttled_calls_are_repeated_until_they_pass() -> None:
         given.fault("0s", "throttle", duration="10m"), given.fault("30m", "throttle", duration="10m")
     )
     assert_all_work_is_done(rehearsal)
+    launched = [line.at for line in journal_lines(rehearsal, "instance-launched")]
+    assert len(launched) == 8
+    assert not [at for at in launched if at < after("10m") or after("30m") < at < after("40m")]
 
 
 def test_a_drain_goes_on_while_aws_is_throttled() -> None:
@@ -214,6 +220,8 @@ def test_a_launch_whose_answer_was_lost_is_not_made_twice() -> None:
 def test_lost_doubled_and_late_events_cost_only_time(kind: str) -> None:
     rehearsal = working(*(given.fault(at, kind, count=5) for at in ("0s", "30m", "1h", "3h")))
     assert_all_work_is_done(rehearsal)
+    assert len(journal_lines(rehearsal, "instance-launched")) == 8  # one for each slot, as with every event
+    assert not rehearsal.cluster.kills
 
 
 def test_a_block_whose_delivery_event_was_lost_is_found_at_the_next_tick() -> None:

@@ -128,3 +128,14 @@ def test_an_engine_that_dies_loses_nothing():
     ).run()  # fmt: skip
     assert all(rehearsal.cluster.jobs[name].state == "finished" for name in ("fit-1", "fit-2"))
     assert len(rehearsal.cloud.instance_histories) == 2
+
+
+def test_overflow_without_money_launches_nothing_for_karpenter_to_launch_again():
+    """The platform has no budget: Karpenter launched on demand every few seconds what the engine ended at once."""
+    poor = given.pool(
+        provisioner="karpenter",
+        sources=[{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": 20000}],
+    )
+    on = given.platform(karpenter={"version": "1.11.0"}, nodeRole="arn:aws:iam::123456789012:role/ml-node")
+    rehearsal = scenario_with(poor, on=on, services=[given.service(replicas=1)], duration="1h").run()
+    assert not rehearsal.cloud.instance_histories

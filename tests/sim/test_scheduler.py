@@ -86,6 +86,7 @@ def test_a_node_is_ruled_out_for_the_reason_kubernetes_gives(
         (Expression("memory", "Lt", ("8",)), False),
         (Expression("tier", "Gt", ("1",)), False),  # not a number
         (Expression("memory", "Gt", ("many",)), False),
+        (Expression("memory", "Lt", (str(2**63),)), False),  # more than 64 bits
         (Expression("tier", "NotIn", ("serve",)), True),
         (Expression("tier", "NotIn", ("train",)), False),
         (Expression("gone", "NotIn", ("x",)), True),
@@ -215,7 +216,7 @@ def test_a_pod_pinned_to_a_source_without_nodes_waits() -> None:
     simulated = SimulatedCluster()
     simulated.ready_nodes("i-1")
     (pod,) = simulated.submit()
-    simulated.cluster.admit(pod.uid, "cr-elsewhere", None)
+    simulated.cluster.admit([pod.uid], "cr-elsewhere", None)
     simulated.pass_time("1m")
     waiting = simulated.pod(pod.uid)
     assert waiting is not None

@@ -173,7 +173,7 @@ def test_a_pin_counts_as_a_selector() -> None:
     simulated.ready_nodes("i-b1", zone="us-west-2b", source=Source(SourceKind.ON_DEMAND))
     simulated.bind_directly("one", "a1")
     pod = simulated.create_pod("two", shape(spread=(spread(ZONE),)), gated=True)
-    simulated.cluster.admit(pod.uid, BLOCK.label, None)
+    simulated.cluster.admit([pod.uid], BLOCK.label, None)
     simulated.pass_time("20s")
     assert simulated.node_of("two") == "a1"
 

@@ -35,6 +35,7 @@ def template(
 
 
 def second_version(aws: SimulatedAws, lt: dict[str, str], block: Reservation | None) -> None:
+    aws.ec2.create_key_pair(KeyName="somebody")
     aws.ec2.create_launch_template_version(
         LaunchTemplateId=lt["LaunchTemplateId"],
         LaunchTemplateData=template_data(aws, block, KeyName="somebody"),

@@ -17,6 +17,7 @@ from tidemill.aws.account import AwsAccount
 from tidemill.aws.compute import AwsCompute
 from tidemill.aws.session import Aws, RateLimits
 from tidemill.provision import ProvisionedCloud
+from tidemill.provision.images import PretendImages
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.wire import WireServer
 
@@ -62,7 +63,11 @@ class OnTheWire:
 
     def _serve(self, rehearsal: Rehearsal) -> None:
         platform = rehearsal.spec.platform.spec
-        self.server = WireServer(rehearsal.cloud, rehearsal.timeline, subnets=platform.subnets)
+        built = rehearsal.spec.node_classes.values()
+        images = {PretendImages().image_id(node_class, "") for node_class in built}
+        self.server = WireServer(
+            rehearsal.cloud, rehearsal.timeline, subnets=platform.subnets, images=sorted(images)
+        )
         self.server.start()
         assert self.monkeypatch is not None
         for name, value in self.server.environment.items():

@@ -14,16 +14,20 @@ from botocore.config import Config
 from tests.sim.account import OWNER, P5, Account
 from tidemill.model.capacity import Reservation
 from tidemill.sim.wire import WireServer
-from tidemill.sim.wire.boot import KubeApi
+from tidemill.sim.wire.data_plane.api_client import KubeApi
 from tidemill.spec import names
 
 ONE_TRY = Config(retries={"total_max_attempts": 1, "mode": "standard"}, connect_timeout=5, read_timeout=10)
 
 
 class SimulatedAws:
-    def __init__(self, *, speed: float = 0, kube: KubeApi | None = None, **account: Any) -> None:
+    def __init__(
+        self, *, speed: float = 0, kube: KubeApi | None = None, boot_fast: bool = False, **account: Any
+    ) -> None:
         self.account = Account(**account)
-        self.server = WireServer(self.account.cloud, self.account.timeline, speed=speed, kube=kube)
+        self.server = WireServer(
+            self.account.cloud, self.account.timeline, speed=speed, kube=kube, boot_fast=boot_fast
+        )
         self.url = self.server.start()
         self._clients: dict[str, Any] = {}
 

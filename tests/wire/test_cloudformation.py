@@ -17,13 +17,16 @@ from tidemill.render.cloudformation import resolve_stack_input, stack
 
 
 class Deployed:
-    def __init__(self, aws: SimulatedAws, provisioner: str, block: Reservation) -> None:
+    def __init__(self, aws: SimulatedAws, provisioner: str, block: Reservation, *, alias: str = "") -> None:
         assert block.end is not None
         self.aws, self.block, self.end = aws, block, block.end
         self.cfn, self.vpc = aws.client("cloudformation"), aws.ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
         self.spec = documents(
             provisioner=provisioner,
-            node_class={"efa": True, "amiSelectorTerms": [{"id": aws.network.images["x86_64"]}]},
+            node_class={
+                "efa": True,
+                "amiSelectorTerms": [{"alias": alias} if alias else {"id": aws.network.images["x86_64"]}],
+            },
             platform={"subnets": {block.zone: [subnet(aws)]}, "deployment": "mill"},
         )
         aws.client("iam").create_role(RoleName="ml-node", AssumeRolePolicyDocument="{}")
@@ -69,6 +72,27 @@ def test_a_self_managed_stack_grows_at_the_start_and_drains_before_the_end(aws: 
     assert {member.state for member in group.members.values()} == {"InService"}
     deployed.until(deployed.end - timedelta(minutes=38))
     assert {member.state for member in group.members.values()} == {"Terminating:Wait"}
+
+
+@pytest.mark.requirement("SM-8")
+def test_a_stack_with_an_image_by_its_alias_is_deployed_and_boots_that_image(aws: SimulatedAws):
+    deployed = Deployed(aws, "asg", aws.block(start="1d", duration="2d", count=2), alias="al2023@v20261101")
+    deployed.until(deployed.block.start + timedelta(minutes=5))
+    assert {one["ImageId"] for one in aws.instances()} == {aws.network.images["x86_64"]}
+
+
+@pytest.mark.requirement("SM-8")
+def test_two_stacks_of_one_pool_stand_side_by_side(aws: SimulatedAws):
+    first = Deployed(aws, "asg", aws.block(start="1d", duration="2d", count=2))
+    first.block = aws.block(name="b", start="4d", duration="2d", count=2)
+    second = first.written(first.block.end)
+    second["Parameters"].append({"ParameterKey": "CreateAccessEntry", "ParameterValue": "false"})
+    first.cfn.create_stack(StackName="later", **second)
+    assert len(aws.cloud.groups.all()) == 2
+    queues = aws.client("sqs").list_queues()["QueueUrls"]
+    assert sorted(url.rpartition("/")[2] for url in queues) == sorted(
+        f"{group.name}-events" for group in aws.cloud.groups.all()
+    )
 
 
 @pytest.mark.requirement("SM-8")

@@ -82,7 +82,7 @@ def test_an_extension_moves_the_schedules_and_the_drain(way: str, monkeypatch: p
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
     assert ended_by(rehearsal) == {"engine"}
     if way == "asg":
-        assert [line.at for line in journal_lines(rehearsal, "schedule-fired")] == [after("27h29m")]
+        assert [line.at for line in journal_lines(rehearsal, "schedule-fired")] == [after("27h19m")]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from tests.wire.server_builder import OURS, SimulatedAws, specs
 from tests.wire.test_blocks import code
-from tidemill.spec.faults import ACCOUNT_FAULTS, CallFault, table
+from tidemill.spec.faults import ACCOUNT_FAULTS, CLUSTER_FAULTS, CallFault, table
 
 
 def arm(aws: SimulatedAws, fault: str, **given: Any) -> None:
@@ -164,8 +164,10 @@ def test_an_impossible_fault_is_refused_with_what_to_write(aws: SimulatedAws, gi
 
 
 def test_the_guide_has_the_table_of_faults():
-    guide = (Path(__file__).parents[2] / "docs" / "guides" / "aws-by-hand.md").read_text()
+    guides = Path(__file__).parents[2] / "docs" / "guides"
+    guide = (guides / "aws-by-hand.md").read_text()
     assert table((*ACCOUNT_FAULTS, *CallFault)) in guide
+    assert table(CLUSTER_FAULTS) in (guides / "cluster-by-hand.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -178,4 +178,23 @@ def test_refusals_are_auto_scaling_s(aws: SimulatedAws, asg: Any):
         asg.create_auto_scaling_group, AutoScalingGroupName="y", MinSize=0, MaxSize=1,
         LaunchTemplate=without_type, VPCZoneIdentifier=subnet(aws),
     )  # fmt: skip
-    assert code == "MissingParameter"
+    assert code == "ValidationError"
+
+
+def test_a_batch_of_scheduled_actions_does_what_each_would(aws: SimulatedAws, asg: Any):
+    """Those that fail are named, and the others are there."""
+    make_group(aws)
+    at = aws.server.wire.clock.now() + timedelta(hours=1)
+    actions = [
+        {"ScheduledActionName": "up", "StartTime": at, "DesiredCapacity": 2},
+        {"ScheduledActionName": "never", "StartTime": at + timedelta(hours=1)},
+    ]
+    answer = asg.batch_put_scheduled_update_group_action(
+        AutoScalingGroupName="g", ScheduledUpdateGroupActions=actions
+    )
+    assert [one["ScheduledActionName"] for one in answer["FailedScheduledUpdateGroupActions"]] == ["never"]
+    shown = asg.describe_scheduled_actions(AutoScalingGroupName="g")["ScheduledUpdateGroupActions"]
+    assert [one["ScheduledActionName"] for one in shown] == ["up"]
+    answer = asg.batch_delete_scheduled_action(AutoScalingGroupName="g", ScheduledActionNames=["up", "gone"])
+    assert [one["ScheduledActionName"] for one in answer["FailedScheduledActions"]] == ["gone"]
+    assert not asg.describe_scheduled_actions(AutoScalingGroupName="g")["ScheduledUpdateGroupActions"]

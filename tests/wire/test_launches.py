@@ -15,6 +15,7 @@ from tidemill.model.capacity import SourceKind
 from tidemill.spec import names
 
 G6 = "g6.xlarge"
+FIRST = base64.b64encode(b"first").decode()
 
 
 def template(aws: SimulatedAws, **data: Any) -> dict[str, str]:
@@ -96,6 +97,9 @@ def test_a_block_before_its_start_and_after_its_end_admits_no_launch(aws: Simula
         ({"Placement": {"AvailabilityZone": "us-east-1z"}}, "InvalidParameterValue"),
         ({"SubnetId": "subnet-0"}, "InvalidSubnetID.NotFound"),
         ({"ImageId": "linux"}, "InvalidAMIID.Malformed"),
+        ({"ImageId": "ami-0123456789abcdef0"}, "InvalidAMIID.NotFound"),
+        ({"KeyName": "nobody-s"}, "InvalidKeyPair.NotFound"),
+        ({"InstanceMarketOptions": {"MarketType": "banana"}}, "InvalidParameterValue"),
         ({"InstanceMarketOptions": {"MarketType": "spot"}}, "InvalidParameterCombination"),
         ({"InstanceMarketOptions": {}}, "InvalidParameterCombination"),
         ({"CapacityReservationSpecification": {}}, "InvalidParameterCombination"),
@@ -271,7 +275,8 @@ def test_a_fleet_mixes_no_markets_and_no_blocks(aws: SimulatedAws):
         fleet(aws, used, "on-demand", 1)
     assert code(raised) == ("InvalidParameterCombination", 400)
     other = aws.ec2.create_launch_template(
-        LaunchTemplateName="u", LaunchTemplateData={"ImageId": "ami-1", "InstanceType": P5, **on_block(b.id)}
+        LaunchTemplateName="u",
+        LaunchTemplateData={"ImageId": aws.network.images["x86_64"], "InstanceType": P5, **on_block(b.id)},
     )["LaunchTemplate"]["LaunchTemplateId"]
     with pytest.raises(ClientError, match="one Capacity Block"):
         aws.ec2.create_fleet(
@@ -286,3 +291,29 @@ def test_a_fleet_mixes_no_markets_and_no_blocks(aws: SimulatedAws):
             },
         )
     assert not aws.cloud.instance_histories
+
+
+def test_a_version_of_a_template_inherits_what_it_does_not_say_from_its_source(aws: SimulatedAws):
+    made = template(aws, KeyName="k", UserData=FIRST)
+    aws.ec2.create_launch_template_version(
+        LaunchTemplateId=made["LaunchTemplateId"], SourceVersion="1", LaunchTemplateData={"KeyName": "other"}
+    )
+    aws.ec2.create_launch_template_version(
+        LaunchTemplateId=made["LaunchTemplateId"], LaunchTemplateData={"KeyName": "third"}
+    )
+    versions = aws.ec2.describe_launch_template_versions(LaunchTemplateId=made["LaunchTemplateId"])
+    second, third = (
+        next(
+            one["LaunchTemplateData"]
+            for one in versions["LaunchTemplateVersions"]
+            if one["VersionNumber"] == n
+        )
+        for n in (2, 3)
+    )
+    assert (second["KeyName"], second["InstanceType"], second["UserData"]) == ("other", P5, FIRST)
+    assert "InstanceType" not in third
+    with pytest.raises(ClientError) as raised:
+        aws.ec2.create_launch_template_version(
+            LaunchTemplateId=made["LaunchTemplateId"], SourceVersion="9", LaunchTemplateData={}
+        )
+    assert code(raised)[0] == "InvalidLaunchTemplateId.VersionNotFound"

@@ -144,3 +144,11 @@ def test_a_node_group_is_deleted_with_its_nodes(aws: SimulatedAws):
     aws.wait("10m")
     assert refused(aws.client("eks").describe_nodegroup, **THIS)[0] == "ResourceNotFoundException"
     assert aws.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
+
+
+def test_eks_refuses_with_codes_of_its_own(aws: SimulatedAws):
+    client = aws.client("eks")
+    client.meta.config.parameter_validation = False
+    with pytest.raises(ClientError) as raised:
+        client.create_nodegroup(clusterName="nowhere", nodegroupName="n", subnets=[], nodeRole="r")
+    assert raised.value.response["Error"]["Code"] in client.exceptions._code_to_exception, raised.value

@@ -6,9 +6,10 @@ import http.client
 import threading
 import time
 import urllib.request
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 
@@ -46,7 +47,7 @@ from tidemill.sim.wire.clock import WireClock
 def test_an_operation_that_is_not_simulated_is_an_aws_error_that_says_so(
     aws: SimulatedAws, service: str, operation: str, given: dict[str, Any]
 ):
-    with pytest.raises(ClientError, match=f"does not know {service}:") as raised:
+    with pytest.raises(ClientError, match=f"does not simulate {service}:") as raised:
         getattr(aws.client(service), operation)(**given)
     assert code(raised) == ("NotImplemented", 501)
 
@@ -105,7 +106,9 @@ def test_a_long_poll_blocks_no_other_request(aws: SimulatedAws):
 
 def test_time_is_read_and_moved_by_the_admin_endpoint(aws: SimulatedAws):
     clock = aws.admin("clock")
-    assert clock == {"now": "2026-11-16T11:30:00Z", "speed": 0.0, "nextAt": None}
+    assert datetime.fromisoformat(clock.pop("wall")).tzinfo is not None
+    start = "2026-11-16T11:30:00Z"
+    assert clock == {"now": start, "exactly": start, "speed": 0.0, "nextAt": None}
     assert aws.admin("advance", {"by": "90m"})["now"] == "2026-11-16T13:00:00Z"
     assert aws.admin("advance", {"to": "2026-11-17T00:00:00Z"})["now"] == "2026-11-17T00:00:00Z"
     assert aws.admin("advance", {"to": "2026-11-16T00:00:00Z"})["now"] == "2026-11-17T00:00:00Z"
@@ -122,6 +125,16 @@ def test_the_admin_endpoint_shows_the_journal_and_the_account(aws: SimulatedAws)
     assert (about["account"], about["region"]) == ("123456789012", "us-east-1")
     assert set(about["subnets"]) == {"us-east-1a", "us-east-1b", "us-east-1c"}
     assert "ec2:PurchaseCapacityBlock" in about["operations"]
+
+
+def test_the_admin_endpoint_shows_who_asked_for_a_change(aws: SimulatedAws):
+    alice = {"aws_access_key_id": "as-alice", "aws_secret_access_key": "any"}
+    ec2 = boto3.client("ec2", endpoint_url=aws.url, region_name="us-east-1", **alice)
+    ec2.describe_instances()
+    with pytest.raises(ClientError):  # there is no such instance; it was asked for all the same
+        ec2.create_tags(Resources=["i-00000000"], Tags=[{"Key": "a", "Value": "b"}])
+    (call,) = aws.admin("calls")
+    assert (call["key"], call["action"]) == ("as-alice", "CreateTags")
 
 
 def test_a_browser_cannot_be_made_to_post_here(aws: SimulatedAws):
@@ -172,6 +185,25 @@ def test_at_speed_things_happen_without_a_request():
             time.sleep(0.02)
     finally:
         aws.stop()
+
+
+def test_what_happens_while_the_clock_catches_up_does_not_move_it():
+    """Events ask for the time. Were it moved by that, a busy account would lose itself in its own events."""
+    wall = [0.0]
+    timeline = Timeline(datetime(2026, 11, 16, 8, tzinfo=UTC))
+    clock = WireClock(timeline, speed=60, wall_s=lambda: wall[0])
+    seen = []
+
+    def happen() -> None:
+        wall[0] += 10  # it takes long
+        seen.append((timeline.now(), clock.now()))
+
+    for second in range(2000):
+        timeline.after(timedelta(seconds=second % 60), happen)
+    wall[0] = 1.0
+    clock.now()
+    assert len(seen) == 2000
+    assert all(before == after for before, after in seen)
 
 
 def test_time_does_not_move_during_a_request(aws: SimulatedAws):

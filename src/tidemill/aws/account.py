@@ -1,7 +1,9 @@
 """`ports.Account` over boto3: reservations, instances, offers and purchases of one account in one region.
 
 A tick costs few calls: reading the reservations also reads the extension history, which `extensions` returns once. Any
-later call, such as the one before a purchase, reads again. Unchanged objects keep their identity from tick to tick.
+later call, such as the one before a purchase, reads again. Unchanged objects keep their identity from tick to tick. A
+controller that ticks every second may let a list of instances serve for a few: two thousand of them take a second of
+CPU, and EC2 shows a change seconds late anyway.
 """
 
 from __future__ import annotations
@@ -22,8 +24,22 @@ from tidemill.aws.instances import (
     read_instance,
     spot_ending,
 )
-from tidemill.aws.offers import blocks_of, read_extension, read_extension_offer, read_offer, search_parameters
-from tidemill.aws.reservations import PLATFORM, read_reservation, recently_listed, tag_list, with_extensions
+from tidemill.aws.offers import (
+    blocks_of,
+    read_extension,
+    read_extension_offer,
+    read_extensions,
+    read_offer,
+    search_parameters,
+)
+from tidemill.aws.reservations import (
+    PLATFORM,
+    read_each,
+    read_reservation,
+    recently_listed,
+    tag_list,
+    with_extensions,
+)
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, SourceKind
@@ -88,8 +104,11 @@ _FEES_REMEMBERED = 1000
 
 
 class AwsAccount:
-    def __init__(self, aws: Aws, clock: Clock, catalog: Catalog, *, owner: str) -> None:
-        """`owner`: the deployment, the value of the owner tag."""
+    def __init__(
+        self, aws: Aws, clock: Clock, catalog: Catalog, *, owner: str, instances_kept: timedelta = timedelta(0)
+    ) -> None:  # fmt: skip
+        """`owner`: the deployment, the value of the owner tag. `instances_kept`: so long a list of instances serves,
+        unless something was changed through `aws` or AWS told of a change."""
         self._aws, self._clock, self._catalog, self._owner = aws, clock, catalog, owner
         self._reader = Reader()
         self._same_reservations = IdentityCache[Reservation](lambda reservation: reservation.id)
@@ -100,6 +119,8 @@ class AwsAccount:
         self._fees: dict[str, tuple[int, int]] = {}  # offer -> its fee, and how many blocks it makes
         self._just_bought: dict[str, Extension] = {}  # extensions the history may not show yet
         self._who = ""
+        self._instances_kept = instances_kept
+        self._listed: tuple[datetime, int, tuple[Instance, ...]] | None = None  # when, after how many changes
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -110,7 +131,7 @@ class AwsAccount:
             for record in records
             if isinstance(record, Mapping)
         }
-        found = self._reader.each("reservation", records, self._reservation)
+        found = read_each(records, self._catalog, self._reader.log_once)
         history = self._read_history()
         self._history.put(history, self._clock.now())
         recent = recently_listed(with_extensions(found, history), self._clock.now())
@@ -123,6 +144,19 @@ class AwsAccount:
 
     def instances(self) -> tuple[Instance, ...]:
         """Retryable: one of ours cannot be read. If it counted as gone, the engine would launch it again."""
+        if not self._instances_kept:
+            return self._list_instances()
+        changes = self._aws.change_count
+        if self._listed is not None:
+            at, before, found = self._listed
+            if before == changes and timedelta(0) <= self._clock.now() - at < self._instances_kept:
+                return found
+        self._listed = None
+        listed = self._list_instances()
+        self._listed = self._clock.now(), changes, listed
+        return listed
+
+    def _list_instances(self) -> tuple[Instance, ...]:
         records = list(self._instances_where(f"tag:{names.TAG_OWNER}", [self._owner]))
         records = [record for record in records if not (is_over(record) and not is_readable(record))]
         ours = self._reader.each("instance", records, read_instance)
@@ -224,7 +258,8 @@ class AwsAccount:
         return read_reservation(record, self._catalog, self._reader.log_once)
 
     def _read_history(self) -> tuple[Extension, ...]:
-        found = self._reader.each("extension", self._history_records(), read_extension)
+        records, log = self._history_records(), self._reader.log_once
+        found = read_extensions(records, self._clock.now(), log)
         listed, since = {extension.offer_id for extension in found}, self._clock.now() - _HISTORY_LAG
         self._just_bought = {
             offer_id: extension
@@ -266,7 +301,13 @@ class AwsAccount:
         """Instances of others hold slots too. Ours are listed again, which costs less than reading them one by one."""
         seen = self.reservations() if self._seen is None else self._seen
         now = self._clock.now()
-        ids = [block.id for block in seen if block.available < block.count and block.start <= now]
+        ids = [
+            block.id
+            for block in seen
+            if (block.available < block.count or block.unread)
+            and block.start <= now
+            and block.id.startswith("cr-")
+        ]
         for first in range(0, len(ids), _MOST_VALUES):
             yield from self._instances_where("capacity-reservation-id", ids[first : first + _MOST_VALUES])
 

@@ -17,13 +17,14 @@ from tidemill.aws.errors import CallKind
 from tidemill.aws.fields import Reader, integer, optional_record, optional_records, string, tags
 from tidemill.aws.group_records import read_hook, read_schedule
 from tidemill.aws.instances import read_instance
-from tidemill.aws.offers import read_extension
-from tidemill.aws.reservations import read_reservation, recently_listed, with_extensions
+from tidemill.aws.offers import read_extensions
+from tidemill.aws.reservations import read_each, recently_listed, with_extensions
 from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import LONGEST_HOOK_WAIT
 from tidemill.model.errors import Gone, NotAllowed, PortError, Refused, Retryable
+from tidemill.model.offers import Extension
 from tidemill.ports import Clock
 from tidemill.ports.compute import Hook, Schedule
 from tidemill.report.survey import GroupTarget, NotRead, ScalingGroup, Survey, SurveyedInstance, holds_a_slot
@@ -45,6 +46,10 @@ class ReadOnlyAws(Aws):
         return super().call(service, operation, kind, **given)
 
 
+def _tagged(reservation: Reservation) -> str:
+    return f" of deployment {reservation.owner}" if reservation.owner else ""
+
+
 def survey_account(aws: ReadOnlyAws, clock: Clock, catalog: Catalog) -> Survey:
     """NotAllowed: not even GetCallerIdentity works, so nothing else would."""
     who = str(aws.read("sts", "GetCallerIdentity").get("Arn") or "")
@@ -59,6 +64,7 @@ class _AccountReader:
         self._reader = Reader()
         self._templates = 0
         self._missed: list[NotRead] = []
+        self._unread: tuple[Reservation, ...] = ()
         self._denied: dict[str, NotAllowed] = {}  # what -> why: tried once
         self._parts: dict[
             tuple[str, str], list[str]
@@ -74,7 +80,7 @@ class _AccountReader:
             self._missed.append(NotRead(unread, why, what in self._denied))
         return Survey(
             self._clock.now(), self._aws.region, who, reservations, machines, groups, others, zones,
-            tuple(self._missed),
+            tuple(self._missed), self._unread,
         )  # fmt: skip
 
     def _tried(self, what: str, read: Callable[[], T]) -> T | None:
@@ -100,19 +106,21 @@ class _AccountReader:
 
     def _reservations(self) -> tuple[Reservation, ...]:
         records = self._ec2("DescribeCapacityReservations", "CapacityReservations", MaxResults=PAGE)
-        found = self._reader.each(
-            "reservation",
-            list(records),
-            lambda record: read_reservation(record, self._catalog, self._reader.log_once),
-        )
+        found = read_each(records, self._catalog, self._reader.log_once)
         history = self._tried("extensions of blocks", self._history) or ()
-        return recently_listed(with_extensions(found, history), self._clock.now())
+        self._unread = tuple(one for one in found if one.unread)
+        self._missed += [
+            NotRead(f"reservation {one.id}{_tagged(one)}", f"AWS lists it, and its record says {one.unread}")
+            for one in self._unread
+        ]
+        readable = [one for one in found if not one.unread]
+        return recently_listed(with_extensions(readable, history), self._clock.now())
 
-    def _history(self) -> list[Any]:
+    def _history(self) -> list[Extension]:
         records = self._ec2(
             "DescribeCapacityBlockExtensionHistory", "CapacityBlockExtensions", MaxResults=PAGE
         )
-        return self._reader.each("extension", records, read_extension)
+        return read_extensions(records, self._clock.now(), self._reader.log_once)
 
     def _machines(self, reservations: Iterable[Reservation]) -> tuple[SurveyedInstance, ...]:
         ids = [reservation.id for reservation in reservations]

@@ -117,6 +117,7 @@ _NOWHERE = (
 
 
 _CHANGES = (CallKind.CHANGE, CallKind.ONCE)
+_LONGEST_REQUEST_ID = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,12 @@ def translate_error(error: Exception, call: Call) -> TidemillError:
     response = getattr(error, "response", None)
     if isinstance(response, dict) and "Error" in response:
         details = response["Error"] or {}
-        status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode") or 0
+        metadata = response.get("ResponseMetadata") or {}
+        status = metadata.get("HTTPStatusCode") or 0
         code, message = str(details.get("Code") or ""), _short(str(details.get("Message") or ""))
-        return _forbidden(code, message, call) or _answered(code, message, status >= 500, call)
+        found = _forbidden(code, message, call) or _answered(code, message, status >= 500, call)
+        found.request_id = str(metadata.get("RequestId") or "")[:_LONGEST_REQUEST_ID]
+        return found
     return _not_answered(error, call)
 
 

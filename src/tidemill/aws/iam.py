@@ -36,7 +36,10 @@ class Guard(StrEnum):
     OUR_NODES = "only what carries our owner tag and a pool's"
     TAGS_WHAT_IT_MAKES = "only while it makes it, and with our owner tag"
     ADOPTS = "only our own tags, and never on what carries another's owner tag"
-    OUR_NODE_GROUPS = "only groups that EKS made for a node group of this cluster"
+    CLAIMS = "with our owner tag, only names of ours, and never what carries another's owner tag"
+    OUR_NODE_GROUPS = "only groups that EKS made for a node group of this cluster with a name of ours"
+    SERVICE_ROLES = "only the roles that Auto Scaling, EKS and spot make for themselves"
+    TELLS = "only the topics of the documents"
     PASSES = "only the nodes' role, and only to EC2 and EKS"
     LETS_JOIN = "only the nodes' role, and only as a node"
 
@@ -70,6 +73,7 @@ _USED_BY_A_LAUNCH = (
 )
 _GROUP = "autoScalingGroup:*:autoScalingGroupName/*"
 _NODE_GROUP = "nodegroup/CLUSTER/*/*"
+_NAMED_BY_US = "nodegroup/CLUSTER/NAMES/*"  # our names begin with the deployment
 _O, _P, _B = Role.OBSERVER, Role.PROVISIONER, Role.PURCHASER
 
 PERMISSIONS: tuple[Permission, ...] = (
@@ -103,6 +107,8 @@ PERMISSIONS: tuple[Permission, ...] = (
         called=False,
     ),
     Permission("iam:PassRole", _P, Guard.PASSES, called=False),
+    # The first group, node group or spot request of an account makes the role of its service.
+    Permission("iam:CreateServiceLinkedRole", _P, Guard.SERVICE_ROLES, called=False),
     # --- groups; those that EKS makes do not carry our tag and are known by their cluster ---
     Permission("autoscaling:DescribeAutoScalingGroups", _O),
     Permission("autoscaling:DescribeAutoScalingInstances", _O),
@@ -129,12 +135,15 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("eks:UpdateNodegroupVersion", _P, Guard.OURS, (_NODE_GROUP,)),
     Permission("eks:DeleteNodegroup", _P, Guard.OURS, (_NODE_GROUP,)),
     Permission("eks:TagResource", _P, Guard.OURS, (_NODE_GROUP,)),
-    # AWS requires it when a node group is created with tags, which it does not carry yet.
-    Permission("eks:TagResource", _P, Guard.MAKES, (_NODE_GROUP,), called=False),
+    # AWS requires it when a node group is created with tags, which it does not carry yet. Its name is all that tells it
+    # from anybody's: with the tag it could be deleted.
+    Permission("eks:TagResource", _P, Guard.CLAIMS, (_NAMED_BY_US,), called=False),
     Permission("eks:CreateAccessEntry", _P, Guard.LETS_JOIN, ("cluster/CLUSTER",)),
     # --- the queue that wakes the engine ---
     Permission("sqs:ReceiveMessage", _P, Guard.USES, ("QUEUE",)),
     Permission("sqs:DeleteMessage", _P, Guard.USES, ("QUEUE",), operation="DeleteMessageBatch"),
+    # --- alerts, which `notify` sends ---
+    Permission("sns:Publish", _P, Guard.TELLS, called=False),
     # --- money ---
     Permission("ec2:PurchaseCapacityBlock", _B, Guard.MAKES),
     Permission("ec2:PurchaseCapacityBlockExtension", _B, Guard.OURS),
@@ -163,6 +172,7 @@ _MAKERS = {
     Role.PROVISIONER: ["CreateLaunchTemplate", "RunInstances"],
     Role.PURCHASER: ["PurchaseCapacityBlock"],
 }
+_SERVICES_WITH_ROLES = ["autoscaling.amazonaws.com", "eks-nodegroup.amazonaws.com", "spot.amazonaws.com"]
 _PURCHASES = ["ec2:PurchaseCapacityBlock", "ec2:PurchaseCapacityBlockExtension"]
 
 
@@ -175,6 +185,12 @@ class PolicyScope:
     account: str = "ACCOUNT"
     node_roles: tuple[str, ...] = ("NODE-ROLE",)
     cluster: str = "CLUSTER"
+    topics: tuple[str, ...] = ()  # ARNs of SNS topics for alerts; empty: the documents name none
+
+    @property
+    def names(self) -> str:
+        """What the names of our groups begin with, as a pattern."""
+        return f"{self.deployment.replace('.', '-')}-*"
 
     @property
     def complete(self) -> bool:
@@ -191,7 +207,8 @@ class PolicyScope:
 
     def arn(self, service: str, tail: str) -> str:
         account, _, tail = tail.rpartition(":") if tail.startswith((":", "*:")) else (self.account, "", tail)
-        tail = tail.replace("CLUSTER", self.cluster).replace("QUEUE", f"{self.deployment}-*")
+        tail = tail.replace("NAMES", self.names).replace("QUEUE", f"{self.deployment}-*")
+        tail = tail.replace("CLUSTER", self.cluster)
         return f"arn:{self.partition}:{service}:{self.region}:{account}:{tail}"
 
 
@@ -199,7 +216,7 @@ def policy(role: Role, scope: PolicyScope) -> dict[str, Any]:
     """One policy document. Actions with the same guard and resources share a statement."""
     together: dict[tuple[Guard, tuple[str, ...], str], list[Permission]] = {}
     for permission in PERMISSIONS:
-        if permission.role is role:
+        if permission.role is role and (scope.topics or permission.guard is not Guard.TELLS):
             service = permission.action.partition(":")[0] if permission.resources else ""
             together.setdefault((permission.guard, permission.resources, service), []).append(permission)
     statements = [_statement(guard, group, scope) for (guard, _, _), group in together.items()]
@@ -238,8 +255,13 @@ def _statement(guard: Guard, group: list[Permission], scope: PolicyScope) -> dic
         "Action": sorted(permission.action for permission in group),
         "Resource": [scope.arn(service, resource) for resource in first.resources] or "*",
     }
-    if guard is Guard.PASSES:
-        statement["Resource"] = _node_roles(scope)
+    match guard:
+        case Guard.PASSES:
+            statement["Resource"] = _node_roles(scope)
+        case Guard.SERVICE_ROLES:
+            statement["Resource"] = f"arn:{scope.partition}:iam::{scope.account}:role/aws-service-role/*"
+        case Guard.TELLS:
+            statement["Resource"] = list(scope.topics)
     condition = _condition(guard, first.role, scope)
     return {**statement, "Condition": condition} if condition else statement
 
@@ -258,7 +280,7 @@ def _condition(guard: Guard, role: Role, scope: PolicyScope) -> dict[str, Any]:
             return {"StringEquals": {"aws:RequestedRegion": scope.region}}
         case Guard.READS_PRICES:
             return {"StringEquals": {"aws:RequestedRegion": PRICE_LIST_REGION}}
-        case Guard.USES:
+        case Guard.USES | Guard.TELLS:
             return {}  # its resources say where
         case Guard.MAKES:
             return {"StringEquals": {asked: scope.deployment, "aws:RequestedRegion": scope.region}}
@@ -281,8 +303,18 @@ def _condition(guard: Guard, role: Role, scope: PolicyScope) -> dict[str, Any]:
                 "StringEqualsIfExists": {carried: scope.deployment},
                 "ForAllValues:StringLike": {"aws:TagKeys": [names.TAG_OWNER, f"{names.GROUP}/*"]},
             }
+        case Guard.CLAIMS:
+            return {
+                "StringEquals": {asked: scope.deployment, "aws:RequestedRegion": scope.region},
+                "StringEqualsIfExists": {carried: scope.deployment},
+            }
         case Guard.OUR_NODE_GROUPS:
-            return {"StringEquals": {"aws:ResourceTag/eks:cluster-name": scope.cluster}}
+            return {
+                "StringEquals": {"aws:ResourceTag/eks:cluster-name": scope.cluster},
+                "StringLike": {"aws:ResourceTag/eks:nodegroup-name": scope.names},
+            }
+        case Guard.SERVICE_ROLES:
+            return {"StringEquals": {"iam:AWSServiceName": _SERVICES_WITH_ROLES}}
         case Guard.PASSES:
             return {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "eks.amazonaws.com"]}}
 

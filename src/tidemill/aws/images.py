@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.aws.session import Aws
-from tidemill.model.errors import Gone, Retryable, SpecError
+from tidemill.model.errors import Gone, NotAllowed, Retryable, SpecError
 from tidemill.ports import Clock
 from tidemill.provision.images import image_of
 from tidemill.spec import Spec
@@ -52,6 +52,11 @@ class AwsImages:
             raise SpecError(
                 f"node class {node_class.name}: AWS publishes no image '{alias}' for this cluster ({name})"
             ) from none
+        except (Retryable, NotAllowed):
+            if held is None:
+                raise
+            # A pinned alias never changes, another seldom: while AWS does not answer, the last value is good.
+            return held[1]
         if not isinstance(value, str) or not value.startswith("ami-"):
             raise Retryable(f"GetParameter: expected an image id in {name}, got {value!r}")
         self._values[name] = now, value

@@ -1,21 +1,24 @@
 """Offers, extension offers and extensions: EC2's records -> the engine's objects, and the search request. Pure.
 
-An offer that cannot be read is left out: what is not understood is not bought.
+An offer that cannot be read is left out: what is not understood is not bought. An extension that cannot be read is a
+doubt: it may have been bought.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemill.aws.fields import Unreadable, fee_usd, id_of, instant, integer, string
 from tidemill.catalog import Catalog
 from tidemill.model import ec2_facts
+from tidemill.model.capacity import UNKNOWN_START
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionState, Offer, OfferQuery
 from tidemill.spec.units import format_duration, nearest_sold_durations
 
+T = TypeVar("T")
 _STATUSES = {state.value: state for state in ExtensionState}
 
 
@@ -101,6 +104,47 @@ def read_extension(record: Mapping[str, Any]) -> Extension:
         fee_usd=fee_usd(record),
         state=_STATUSES[status],
     )
+
+
+def read_extensions(records: Iterable[Any], now: datetime, log: Callable[[str], None]) -> list[Extension]:
+    """Every record of the history. One that cannot be read as a whole is an extension in doubt: pending, so that no
+    other is bought for its block and a purchase that looks for it finds it. Without a block it says nothing."""
+    found = []
+    for record in records:
+        try:
+            if not isinstance(record, Mapping):
+                raise Unreadable(f"expected a record, got {record!r}")
+            found.append(read_extension(record))
+        except Exception as why:  # Unreadable, or a surprise: one record never stops the others
+            log(f"extension of {_named(record)} cannot be read, and counts as not paid yet: {why}")
+            found += _partly(record, now) if isinstance(record, Mapping) else ()
+    return found
+
+
+def _partly(record: Mapping[str, Any], now: datetime) -> tuple[Extension, ...]:
+    def either(read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except Unreadable:
+            return otherwise
+
+    block = either(lambda: id_of(record, "CapacityReservationId", "cr-"), "")
+    if not block:
+        return ()
+    return (
+        Extension(
+            offer_id=either(lambda: id_of(record, "CapacityBlockExtensionOfferingId", "cbe-"), ""),
+            reservation_id=block,
+            asked_at=either(lambda: instant(record, "CapacityBlockExtensionPurchaseDate"), now),
+            end=either(lambda: instant(record, "CapacityBlockExtensionEndDate"), UNKNOWN_START),
+            fee_usd=either(lambda: fee_usd(record), 0),
+            state=ExtensionState.PAYMENT_PENDING,
+        ),
+    )
+
+
+def _named(record: Any) -> str:
+    return str(record.get("CapacityReservationId")) if isinstance(record, Mapping) else "a block"
 
 
 def _window(record: Mapping[str, Any], start_key: str, end_key: str) -> dict[str, datetime]:

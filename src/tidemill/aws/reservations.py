@@ -1,7 +1,8 @@
 """A capacity reservation of EC2 -> `Reservation`: a pure function of the record and the catalog.
 
 A block in an unknown state must look neither absent nor usable: it is read as payment-pending, which counts as bought
-and takes no launch. EC2's records have no fee: it is read from a tag that the purchase wrote.
+and takes no launch. A record that lacks more than that is still a reservation: `read_partly` keeps its id, its tags and
+whatever else can be read. EC2's records have no fee: it is read from a tag that the purchase wrote.
 """
 
 from __future__ import annotations
@@ -9,17 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tidemill.aws.fields import Unreadable, id_of, instant, integer, string, tags
 from tidemill.catalog import Catalog
-from tidemill.model.capacity import NOT_STARTED_STATES, OVER_STATES, Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import (
+    NOT_STARTED_STATES,
+    OVER_STATES,
+    UNKNOWN_START,
+    Reservation,
+    ReservationState,
+    SourceKind,
+)
+from tidemill.model.ec2_facts import TAG_BOUGHT_COUNT
 from tidemill.model.labels import Pairs
 from tidemill.model.offers import Extension, ExtensionState
 from tidemill.spec import names
 
-# The count of a reservation that has not started.
-_COUNT_TO_COME = "aws:ec2capacityreservation:incrementalRequestedQuantity"
 # On-demand reservations have states that blocks do not have.
 _STATES = {
     **{state.value: state for state in ReservationState},
@@ -38,6 +45,7 @@ PLATFORM = "Linux/UNIX"
 _LISTED_FOR = timedelta(days=1)
 
 Log = Callable[[str], None]
+T = TypeVar("T")
 
 
 def read_reservation(record: Mapping[str, Any], catalog: Catalog, log: Log) -> Reservation:
@@ -54,7 +62,7 @@ def read_reservation(record: Mapping[str, Any], catalog: Catalog, log: Log) -> R
         kind=kind,
         instance_type=instance_type,
         zone=string(record, "AvailabilityZone"),
-        count=max(total, _number(tag.get(_COUNT_TO_COME, ""))) if state in NOT_STARTED_STATES else total,
+        count=max(total, _number(tag.get(TAG_BOUGHT_COUNT, ""))) if state in NOT_STARTED_STATES else total,
         available=_available(record, state, id_, log),
         state=state,
         start=instant(record, "StartDate" if record.get("StartDate") is not None else "CreateDate"),
@@ -66,6 +74,67 @@ def read_reservation(record: Mapping[str, Any], catalog: Catalog, log: Log) -> R
         ultraserver=kind is SourceKind.BLOCK and known is not None and bool(known.ultraserver),
         tags=own,
     )
+
+
+def read_each(records: Iterable[Any], catalog: Catalog, log: Log) -> list[Reservation]:
+    """Every record: what cannot be read as a whole is read as far as it can, and said so."""
+    found = []
+    for number, record in enumerate(records):
+        try:
+            if not isinstance(record, Mapping):
+                raise Unreadable(f"expected a record, got {record!r}")
+            found.append(read_reservation(record, catalog, log))
+        except Exception as why:  # Unreadable, or a surprise: one record never stops the others
+            partly = read_partly(record if isinstance(record, Mapping) else {}, str(why)[:200], number)
+            log(f"reservation {partly.id} cannot be read, and nothing is bought while it may be ours: {why}")
+            found.append(partly)
+    return found
+
+
+def read_partly(record: Mapping[str, Any], why: str, number: int) -> Reservation:
+    """Never raises: the id and the tags are enough to know that it is there."""
+    own, all_known = _readable_tags(record)
+    tag, state = dict(own), record.get("State")
+    return Reservation(
+        id=_or(lambda: id_of(record, "CapacityReservationId", "cr-"), f"record-{number + 1}-without-an-id"),
+        kind=_or(lambda: _kind(record), SourceKind.BLOCK),
+        instance_type=_or(lambda: string(record, "InstanceType"), ""),
+        zone=_or(lambda: string(record, "AvailabilityZone"), ""),
+        count=_or(lambda: integer(record, "TotalInstanceCount"), 0),
+        available=0,
+        state=_STATES.get(state, ReservationState.PAYMENT_PENDING) if isinstance(state, str)
+        else ReservationState.PAYMENT_PENDING,
+        start=_or(lambda: instant(record, "StartDate"), UNKNOWN_START),
+        end=_or(lambda: instant(record, "EndDate"), None),
+        owner=tag.get(names.TAG_OWNER, ""),
+        pool=tag.get(names.TAG_POOL, ""),
+        intent_id=tag.get(names.TAG_INTENT, ""),
+        fee_usd=_number(tag.get(names.TAG_FEE, "")),
+        tags=own,
+        unread=why or "its record",
+        tags_known=all_known,
+    )  # fmt: skip
+
+
+def _readable_tags(record: Mapping[str, Any]) -> tuple[Pairs, bool]:
+    """The tags that can be read, and whether those are all. A record without the field has none."""
+    listed = record.get("Tags", [])
+    entries = listed if isinstance(listed, list) else []
+    pairs = {
+        entry["Key"]: entry["Value"]
+        for entry in entries
+        if isinstance(entry, Mapping)
+        and isinstance(entry.get("Key"), str)
+        and isinstance(entry.get("Value"), str)
+    }
+    return tuple(sorted(pairs.items())), isinstance(listed, list) and len(pairs) == len(entries)
+
+
+def _or(read: Callable[[], T], otherwise: T) -> T:
+    try:
+        return read()
+    except Unreadable:
+        return otherwise
 
 
 def with_extensions(found: Iterable[Reservation], extensions: Iterable[Extension]) -> tuple[Reservation, ...]:

@@ -1,12 +1,14 @@
 """DescribeInstanceTypes -> instance types for the catalog. A pure function of the record, and the call around it.
 
-Types with NVIDIA GPUs or Neuron devices are kept. Left out are fractions of a GPU (a pod that asks for one gets a
-fraction), bare metal (it boots longer than the engine waits for a node), and accelerators without a device plugin here.
+Types with NVIDIA GPUs or Neuron devices are kept, and c, m and r from generation 5, t from 3. Left out are fractions
+of a GPU (a pod that asks for one gets a fraction), bare metal (it boots longer than the engine waits for a node), and
+accelerators without a device plugin here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,21 +21,26 @@ from tidemill.spec import names
 _PAGE = 100  # the most that EC2 allows
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 _BLOCK = "capacity-block"
+_WITHOUT_ACCELERATORS = re.compile(r"([cmr]([5-9]|\d\d)|t([3-9]|\d\d))[a-z0-9-]*\.")
+_OTHER_DEVICES = ("GpuInfo", "NeuronInfo", "InferenceAcceleratorInfo", "FpgaInfo", "MediaAcceleratorInfo")
 
 
-def accelerated_types(aws: Aws) -> list[TypeFacts]:
-    """All that EC2 has in the region."""
+def usable_types(aws: Aws) -> list[TypeFacts]:
+    """All that EC2 has in the region and pods can use."""
     found = aws.pages("ec2", "DescribeInstanceTypes", "InstanceTypes", MaxResults=_PAGE)
-    return Reader().each("instance type", _accelerated(found), read_type)
+    return Reader().each("instance type", filter(_is_usable, found), read_type)
 
 
-def _accelerated(records: Iterable[Any]) -> Iterable[Any]:
-    for record in records:
-        if not isinstance(record, Mapping) or record.get("BareMetal"):
-            continue
-        devices = _devices(record)
-        if devices and devices[0].get("Count") != 0:  # 0: a fraction of one
-            yield record
+def _is_usable(record: Any) -> bool:
+    if not isinstance(record, Mapping) or record.get("BareMetal"):
+        return False
+    if devices := _devices(record):
+        return devices[0].get("Count") != 0  # 0: a fraction of one
+    return (
+        _WITHOUT_ACCELERATORS.match(str(record.get("InstanceType"))) is not None
+        and record.get("Hypervisor") == "nitro"
+        and not any(record.get(key) for key in _OTHER_DEVICES)
+    )
 
 
 def read_type(record: Mapping[str, Any]) -> TypeFacts:
@@ -64,8 +71,10 @@ def _devices(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [gpu for gpu in gpus if gpu.get("Manufacturer") == "NVIDIA"] or neuron
 
 
-def _accelerator(record: Mapping[str, Any]) -> dict[str, Any]:
+def _accelerator(record: Mapping[str, Any]) -> dict[str, Any] | None:
     devices = _devices(record)
+    if not devices and _WITHOUT_ACCELERATORS.match(str(record.get("InstanceType"))):
+        return None
     if len(devices) != 1:
         raise Unreadable(f"expected one kind of accelerators, got {len(devices)}")
     (device,) = devices

@@ -20,7 +20,7 @@ from tidemill.model.capacity import Reservation
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, KubeNode
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
-from tidemill.model.pods import DisruptionBudget, Pod, Workload
+from tidemill.model.pods import DisruptionBudget, Pod, PodShape, Workload
 from tidemill.model.purchases import (
     Adoption,
     BlockHours,
@@ -86,6 +86,7 @@ class Cloud(Account, Protocol):
 
     def launch(self, intent: LaunchIntent, tags: Pairs) -> Sequence[str]:
         """Start up to `intent.count` instances and return their ids; fewer is an answer, none is NoCapacity.
+        Refused: the documents or AWS do not allow it, and nothing changes before they do.
 
         Idempotent on `intent.id`: the same id gives the same instances. Empty: a group was asked; what it launches
         comes by itself, and is listed with this intent's id.
@@ -107,10 +108,13 @@ class ClusterView:
     """
 
     nodes: tuple[KubeNode, ...]
-    pods: tuple[Pod, ...]  # finished pods are left out
+    # Finished pods are left out. Pods that a suspended Job will make are in it, gated; and once the Job is admitted,
+    # those that are not there yet, ungated and pinned: their room stays claimed from the patch to the first pod.
+    pods: tuple[Pod, ...]
     budgets: tuple[DisruptionBudget, ...]
     pods_by_node: Mapping[str, tuple[Pod, ...]]  # bound ones, by node name
     workloads: tuple[Workload, ...] = ()  # Deployments and StatefulSets
+    daemons: tuple[PodShape, ...] = ()  # the pod that each DaemonSet puts on a node; empty: not known
 
 
 class Cluster(Protocol):
@@ -123,8 +127,14 @@ class Cluster(Protocol):
 
     def view(self) -> ClusterView: ...
 
-    def admit(self, pod: str, source_label: str, ends_at: datetime | None, pool: str = "") -> None:
-        """One patch: the gate off, the source pinned by node selector, its end announced. Idempotent."""
+    def admit(self, pods: Sequence[str], source_label: str, ends_at: datetime | None, pool: str = "") -> None:
+        """Let the pods of one decision, a whole gang too, be scheduled: the gate off, the source pinned by node
+        selector, the toleration of `tidemill.dev/held` added, the end announced. `pool`: pinned to that pool as well.
+
+        Idempotent: a pod without our gate stays as it is. Gone: one of them is not there, and none was admitted. The
+        writes are one for each object; what fails between two of them leaves some admitted, and the next decision
+        completes the gang or takes it back.
+        """
         ...
 
     def mark_ready(self, node: str) -> None:
@@ -168,6 +178,11 @@ class Cluster(Protocol):
         Where fewer are asked for, the pods in `going` go first (they are marked before), with their own grace. A
         controller's scale-down asks no disruption budget: the caller has counted.
         """
+        ...
+
+    def is_empty(self, instance_id: str) -> bool:
+        """Whether the node of an instance can be ended: no pod but daemons is bound to it, by the API server's own word
+        and not by the last reading, and the scheduler has had time to see its drain. True: it has no node."""
         ...
 
     def remove_node(self, node: str) -> None: ...

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from tidemill.decide.read_models import GROUP_HOOK_WAITS
 from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.ports.compute import Group, GroupShape, Hook, Schedule, TemplateVersion
 from tidemill.provision.group_spec import GroupSpec, template_digest
@@ -20,9 +21,9 @@ from tidemill.spec.compute_pool import Allowance, ComputePool
 from tidemill.spec.units import format_instant
 
 UP, DOWN = "tidemill-up", "tidemill-down"
-# A node whose pods need longer than this to leave loses them: their lead is counted against it. While the engine is
-# away no instance waits longer than half an hour; at the end of a block EC2 waits for no hook.
-HOOK = Hook("tidemill-drain", heartbeat_s=1800, result="CONTINUE")
+# A node whose pods need longer than this to leave loses them: their lead is counted against it. At the end of a block
+# EC2 waits for no hook, so the group goes to 0 that much earlier.
+HOOK = Hook("tidemill-drain", heartbeat_s=round(GROUP_HOOK_WAITS.total_seconds()), result="CONTINUE")
 # The engine names the instance it ends, so a group chooses only where people make it smaller: the least work is lost.
 ENDS_FIRST = ("NewestInstance",)
 # What Auto Scaling must not do by itself: end a node it takes for unhealthy, drained or not, and move nodes between
@@ -30,8 +31,7 @@ ENDS_FIRST = ("NewestInstance",)
 SUSPENDED = ("AZRebalance", "ReplaceUnhealthy")
 # A block is active a moment after its start. A launch before that fails and is tried again only minutes later.
 UP_AFTER_START = timedelta(minutes=1)
-# AWS asks for more than thirty minutes before the end. The engine forces the last pod out a minute before the deadline,
-# so the node is empty by then.
+# The engine forces the last pod out a minute before the deadline, so the node is empty by then.
 DOWN_BEFORE_DEADLINE = timedelta(minutes=1)
 # A CloudFormation stack brings its group down early enough for the pool's drain, and at least some minutes before the
 # deadline: that is no reason to warn.

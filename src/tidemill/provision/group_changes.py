@@ -1,8 +1,8 @@
 """The difference between the groups that exist and those that should, as changes with reasons. Pure.
 
 `tidemill plan` shows the changes and the group reconciler carries them out. Only groups with our owner tag are looked
-at. A group is removed only when it is empty and its source is over. A change that must wait (the template of a node
-group with nodes) is reported and not listed.
+at. A group is removed only when it is empty and there is a reason to remove it (`removal_reasons`). A change that must
+wait (the template of a node group with nodes) is reported and not listed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ from tidemill.model.labels import Pairs
 from tidemill.ports.compute import Group, NodeGroup, Schedule, TemplateVersion
 from tidemill.provision import asg, managed
 from tidemill.provision.group_sizes import maximum_size
-from tidemill.provision.group_spec import GroupSpec, is_for_a_reservation
+from tidemill.provision.group_spec import GroupSpec, reservation_of
+from tidemill.provision.removal_reasons import Evidence, RemovalKind, RemovalReason
 from tidemill.spec import names
+from tidemill.spec.compute_pool import Provisioner
 from tidemill.spec.units import format_instant
 
 Verb = Literal["create", "change", "remove"]
-_EMPTY_AND_UNUSED = "it is empty, and nothing launches from it any more"
+_ANOTHERS_TEMPLATE = (
+    "it was made with a launch template that is not the engine's (a stack's, perhaps), and EKS cannot change which: the"
+    " engine launches through it as it is, and changes nothing but its size. Delete it, or its stack, while it is"
+    " empty, and the engine makes its own"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +98,16 @@ class DropSchedule:
 
 @dataclass(frozen=True, slots=True)
 class RemoveGroup:
+    """It is empty, and there is a reason to remove it."""
+
     name: str
     managed: bool
-    reason: str
+    why: RemovalReason
     verb: Verb = "remove"
+
+    @property
+    def reason(self) -> str:
+        return f"it is empty, and {self.why}"
 
     @property
     def about(self) -> str:
@@ -105,8 +117,12 @@ class RemoveGroup:
 @dataclass(frozen=True, slots=True)
 class RemoveTemplate:
     name: str
-    reason: str
+    why: RemovalReason
     verb: Verb = "remove"
+
+    @property
+    def reason(self) -> str:
+        return f"nothing launches from it any more: {self.why}"
 
     @property
     def about(self) -> str:
@@ -137,10 +153,12 @@ def group_changes(
     wanted: Iterable[GroupSpec],
     existing: ExistingGroups,
     now: datetime,
-    live: Collection[str] = frozenset(),
+    evidence: Evidence | None = None,
     joined_roles: Collection[str] | None = None,
+    unmade: Collection[tuple[bool, str]] = frozenset(),
 ) -> GroupChanges:
-    """`live`: scheduled and active reservations. Their templates stay, whoever launches from them.
+    """`evidence`: what a removal is decided by; None: nothing is removed. `unmade`: groups that are wanted although
+    they are not in `wanted`, because something about them could not be found out.
 
     `joined_roles`: roles that have an access entry for certain. Others get one; where there is one, nothing changes.
     None: not known, and only roles of new groups are listed.
@@ -164,7 +182,9 @@ def group_changes(
             _auto_scaling_group(group_spec, existing, listed)
             group = existing.groups.get(group_spec.name)
             _schedules(group_spec, () if group is None else group.schedules, now, listed)
-    listed += _removals(wanted, existing, live)
+    if evidence is not None:
+        kept = {(group_spec.managed, group_spec.name) for group_spec in wanted} | set(unmade)
+        listed += _removals({group_spec.template.name for group_spec in wanted}, kept, existing, evidence)
     return GroupChanges(tuple(listed), tuple(waiting))
 
 
@@ -252,11 +272,15 @@ def _node_group(
         return
     behind, about = existing.groups.get(node_group.group), f"node group {group_spec.name}"
     if _failed_and_empty(node_group, behind):
-        reason = f"{managed.problem_of(node_group)}; it is created again once it is deleted"
-        listed.append(RemoveGroup(group_spec.name, True, reason))
+        detail = managed.problem_of(node_group)
+        why = RemovalReason(RemovalKind.CREATE_FAILED, group_spec.name, detail=detail)
+        listed.append(RemoveGroup(group_spec.name, True, why))
         return
     differs = _node_group_differences(group_spec, node_group, behind)
     if not differs:
+        return
+    if _has_another_template(group_spec, node_group, existing):
+        waiting.append((about, _ANOTHERS_TEMPLATE))
         return
     changed = f"{' and '.join(differs)} changed"
     new_template = _digest_tag(group_spec.tags) != _digest_tag(node_group.shape.tags)
@@ -271,8 +295,16 @@ def _node_group(
         listed.append(PutGroup(group_spec, "change", changed))
 
 
+def _has_another_template(group_spec: GroupSpec, node_group: NodeGroup, existing: ExistingGroups) -> bool:
+    """It was made with a template that is not the engine's, by a stack for example, and EKS never changes which."""
+    own = existing.templates.get(group_spec.template.name)
+    return bool(existing.templates) and (own is None or own.id != node_group.shape.template.id)
+
+
 def _failed_and_empty(node_group: NodeGroup, behind: Group | None) -> bool:
-    return node_group.status == managed.CREATE_FAILED and (behind is None or not behind.members)
+    """EKS names the group behind it: one that is named and not listed may have members."""
+    empty = not node_group.group if behind is None else not behind.members
+    return node_group.status == managed.CREATE_FAILED and empty
 
 
 def _node_group_differences(group_spec: GroupSpec, node_group: NodeGroup, behind: Group | None) -> list[str]:
@@ -292,36 +324,39 @@ def _node_group_differences(group_spec: GroupSpec, node_group: NodeGroup, behind
 
 
 def _removals(
-    wanted: tuple[GroupSpec, ...], existing: ExistingGroups, live: Collection[str]
+    used: Collection[str], kept: Collection[tuple[bool, str]], existing: ExistingGroups, evidence: Evidence
 ) -> Iterable[Change]:
-    """Empty groups that nothing launches from any more: their block is over, or their pool is gone. Hourly groups stay
-    for the next launch."""
+    """Empty groups that there is a reason to remove. Hourly groups stay for the next launch. `used`: templates that
+    wanted groups launch from; `kept`: the groups that stay."""
     unused = {
-        name for name in existing.templates if is_for_a_reservation(name) and not name.endswith(tuple(live))
+        name: over
+        for name in existing.templates
+        if name not in used and (over := evidence.source_is_over(reservation_of(name)))
     }
-    unused -= {group_spec.template.name for group_spec in wanted}
-    kept = {
-        (group_spec.managed, group_spec.name) for group_spec in wanted
-    }  # both services may have one of that name
     for name, group in existing.groups.items():
-        if (
-            (False, name) not in kept
-            and _is_idle(group)
-            and not group.node_group
-            and is_for_a_reservation(name)
-        ):
-            yield RemoveGroup(name, False, _EMPTY_AND_UNUSED)
+        why = None if group.node_group or (False, name) in kept else removal_reason(group, evidence)
+        if why is not None and _is_idle(group):
+            yield RemoveGroup(name, False, why)
         else:
-            unused.discard(group.shape.template.name)
+            unused.pop(group.shape.template.name, None)
     for name, node_group in existing.node_groups.items():
         behind = existing.groups.get(node_group.group)
-        unused.discard(node_group.shape.template.name)  # EKS needs it until the node group is gone
+        unused.pop(node_group.shape.template.name, None)  # EKS needs it until the node group is gone
         done = behind is not None and _is_idle(behind) and node_group.status in managed.CHANGEABLE
         done |= _failed_and_empty(node_group, behind)
-        if (True, name) not in kept and done and is_for_a_reservation(name):
-            yield RemoveGroup(name, True, _EMPTY_AND_UNUSED)
-    for name in sorted(unused):
-        yield RemoveTemplate(name, "nothing launches from it any more")
+        why = None if (True, name) in kept else removal_reason(node_group, evidence)
+        if why is not None and done:
+            yield RemoveGroup(name, True, why)
+    for name, over in sorted(unused.items()):
+        yield RemoveTemplate(name, over)
+
+
+def removal_reason(found: Group | NodeGroup, evidence: Evidence) -> RemovalReason | None:
+    """Why nothing should launch from it any more; None: there is no reason, or it is for hourly capacity."""
+    provisioner = Provisioner.MANAGED if isinstance(found, NodeGroup) else Provisioner.ASG
+    pool = dict(found.shape.tags).get(names.TAG_POOL, "")
+    source = reservation_of(found.shape.name)
+    return evidence.not_wanted(pool, provisioner, source) if source else None
 
 
 def _is_idle(group: Group) -> bool:

@@ -19,6 +19,7 @@ from tidemill.provision.group_changes import change_before_launch
 from tidemill.provision.group_sizes import maximum_size, missing_instances, target_size
 from tidemill.provision.group_spec import GroupKey, GroupSpec, TemplateInputsOf, is_for_a_reservation
 from tidemill.provision.group_state import GroupState
+from tidemill.provision.native import DOCUMENTS
 from tidemill.provision.wanted_groups import group_on_reservation, hourly_group
 from tidemill.spec import Spec
 
@@ -40,15 +41,15 @@ class GroupLauncher:
     # --- Cloud.launch and Cloud.terminate -------------------------------------------------------------
 
     def launch(self, intent: LaunchIntent) -> None:
-        """NoCapacity: AWS or the documents do not allow it, and another try soon would change nothing."""
+        """Refused: AWS or the documents do not allow it, and another try soon would change nothing."""
         try:
             group_spec = self.spec_of(GroupKey.of(intent))
             if change_before_launch(group_spec, self._state.existing) is not None:
                 self.put(group_spec)  # first: nodes from an older template would have to be replaced
                 self._state.invalidate(node_groups=group_spec.managed)
             self.resize_to_need(group_spec)
-        except (Refused, SpecError) as refusal:
-            raise NoCapacity(str(refusal)) from refusal
+        except SpecError as error:
+            raise Refused(str(error), code=DOCUMENTS) from error
 
     def terminate(self, instance_id: str) -> bool:
         """False: it is in no group. Idempotent: called again, it releases the instance from the hook."""
@@ -84,7 +85,7 @@ class GroupLauncher:
     def spec_of(self, key: GroupKey) -> GroupSpec:
         pool = self._spec.pools.get(key.pool)
         if pool is None:
-            raise NoCapacity(f"there is no pool {key.pool} any more")
+            raise SpecError(f"there is no pool {key.pool} any more")
         if not key.source.id:
             return hourly_group(self._spec, pool, key, self._template_inputs)
         for reservation in self._state.reservations:

@@ -7,13 +7,13 @@ never stops the others: it is tried again at the next tick, and logged once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import assert_never
 
-from tidemill.model.capacity import SECURED_STATES
 from tidemill.model.errors import Gone, Retryable, TidemillError
+from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance
 from tidemill.model.plan import Warning
 from tidemill.model.purchases import LaunchIntent
 from tidemill.model.warning_reasons import ProvisionerMessage
@@ -31,13 +31,22 @@ from tidemill.provision.group_changes import (
     RemoveGroup,
     RemoveTemplate,
     group_changes,
+    removal_reason,
 )
 from tidemill.provision.group_launcher import GroupLauncher
 from tidemill.provision.group_sizes import launches_through_groups, open_intents
-from tidemill.provision.group_spec import GROUP_PROVISIONERS, GroupKey, GroupSpec, TemplateInputsOf
+from tidemill.provision.group_spec import (
+    GROUP_PROVISIONERS,
+    GroupKey,
+    GroupSpec,
+    TemplateInputsOf,
+    is_for_a_reservation,
+)
 from tidemill.provision.group_state import GroupState
-from tidemill.provision.wanted_groups import WantedGroups, remaining_allowances, wanted_groups
+from tidemill.provision.removal_reasons import Ends, Evidence
+from tidemill.provision.wanted_groups import WantedGroups, identity, remaining_allowances, wanted_groups
 from tidemill.spec import Spec
+from tidemill.spec.compute_pool import Provisioner
 
 log = logging.getLogger("tidemill.provision")
 
@@ -54,14 +63,19 @@ class GroupReconciler:
         launcher: GroupLauncher,
         launches: Callable[[], Sequence[LaunchIntent]],
         template_inputs: TemplateInputsOf,
+        ends: Ends = dict,
     ) -> None:
+        """`ends`: the paid ends of reservations, as the ledger has them."""
         self._spec, self._compute, self._state, self._launcher = spec, compute, group_state, launcher
+        self._ends = ends
         self._launches, self._template_inputs = launches, template_inputs
         self._reconciled_state: tuple[object, ...] = ()
         self._reconciled_at: datetime | None = None
         self._warnings: tuple[Warning, ...] = ()
         self._logged: set[tuple[str, str]] = set()
         self._unfinished = False
+        self._refused: list[tuple[str, str]] = []  # what AWS refused at the last look, and why
+        self._launch_waits = False
         self._joined_roles: set[str] = set()  # roles with an access entry, as far as this process knows
 
     def reconcile(self, world: World) -> tuple[Warning, ...]:
@@ -73,15 +87,24 @@ class GroupReconciler:
                 self._reconcile(world)
         except TidemillError as error:
             self._log_once("groups", str(error))
+        self._launch_waits = self._has_waiting_launch()
         return self._warnings
+
+    @property
+    def waits(self) -> bool:
+        """A launch waits until EKS has created or changed a node group. EKS tells nobody when it has."""
+        return self._launch_waits
 
     def planned(self, world: World) -> tuple[Change, ...]:
         """What it would do, for `tidemill plan`. Changes nothing."""
         if not self._has_groups(world):
             return ()
         self._state.reservations = world.reservations
-        groups = (*self._wanted_groups(world).groups, *self._hourly_groups())
-        return group_changes(groups, self._existing_groups(), world.now, live_reservations(world)).now
+        wanted, (hourly, unmade) = self._wanted_groups(world), self._hourly_groups()
+        return group_changes(
+            (*wanted.groups, *hourly), self._existing_groups(), world.now, self._evidence(world),
+            unmade=wanted.unmade | unmade,
+        ).now  # fmt: skip
 
     def problems(self, world: World) -> tuple[tuple[str, str], ...]:
         """The blocks for which no group can be made, and why."""
@@ -90,26 +113,36 @@ class GroupReconciler:
     # --- one reconciliation -------------------------------------------------------------------------
 
     def _reconcile(self, world: World) -> None:
-        self._unfinished = False
-        wanted = self._wanted_groups(world)
-        groups = (*wanted.groups, *self._hourly_groups())
-        existing = self._existing_groups()
-        found = group_changes(groups, existing, world.now, live_reservations(world), self._joined_roles)
+        self._unfinished, self._refused = False, []
+        wanted, (hourly, unmade) = self._wanted_groups(world), self._hourly_groups()
+        groups, unmade = (*wanted.groups, *hourly), wanted.unmade | unmade
+        existing, evidence = self._existing_groups(), self._evidence(world)
+        # What has nodes is compared as well: somebody may have turned EKS's node repair on (MG-7).
+        with_nodes = (*wanted.groups, *self._hourly_groups(world)[0])
+        found = group_changes(with_nodes, existing, world.now, evidence, self._joined_roles, unmade)
         for change in found.now:
             self._try(change.about, partial(self._carry_out, change))
         if found.now:  # once for all: each node group takes a call of its own
             self._state.invalidate(node_groups=any(_is_about_eks(change) for change in found.now))
         for group_spec in groups:
             self._try(group_spec.name, partial(self._launcher.resize_to_need, group_spec))
-        known = {(group_spec.managed, group_spec.name) for group_spec in groups}
-        for group in self._state.groups:
-            if (bool(group.node_group), group.node_group or group.shape.name) not in known:
-                self._try(group.shape.name, partial(self._launcher.shrink_unwanted, group))
-        problems = (*wanted.problems, *found.waiting, *_problems_of_node_groups(existing))
+        self._shrink_unwanted({(each.managed, each.name) for each in groups} | unmade, evidence)
+        problems = (*wanted.problems, *found.waiting, *self._refused, *_problems_of_node_groups(existing))
         self._warnings = tuple(self._warn(groups, problems))
         # What failed for now is tried at the next tick; what AWS refused, when something changes or after a while.
         self._reconciled_state = () if self._unfinished else self._fingerprint(world)
         self._reconciled_at = world.now
+
+    def _shrink_unwanted(self, known: Collection[tuple[bool, str]], evidence: Evidence) -> None:
+        """Groups that nothing launches from any more: an hourly one without open launches, or one with a reason."""
+        by_name = {node_group.shape.name: node_group for node_group in self._state.node_groups}
+        for group in self._state.groups:
+            name = group.node_group or group.shape.name
+            tagged = by_name.get(name) if group.node_group else group
+            if (bool(group.node_group), name) in known or tagged is None:
+                continue
+            if not is_for_a_reservation(name) or removal_reason(tagged, evidence) is not None:
+                self._try(group.shape.name, partial(self._launcher.shrink_unwanted, group))
 
     def _carry_out(self, change: Change) -> None:
         log.info("%s %s: %s", change.verb, change.about, change.reason)
@@ -139,7 +172,10 @@ class GroupReconciler:
         except Gone:
             self._state.invalidate(node_groups=True)
         except TidemillError as error:
-            self._unfinished |= isinstance(error, Retryable)
+            if isinstance(error, Retryable):
+                self._unfinished = True
+            else:  # it will be refused at each look: people should know
+                self._refused.append((about, str(error)))
             self._log_once(about, str(error))
 
     def _log_once(self, about: str, sentence: str) -> None:
@@ -167,9 +203,26 @@ class GroupReconciler:
         allowances = remaining_allowances(self._spec, world.nodes, self._launches())
         return wanted_groups(self._spec, world.reservations, world.now, self._template_inputs, allowances)
 
-    def _hourly_groups(self) -> list[GroupSpec]:
-        """Groups of spot and on-demand capacity with open launch intents."""
+    def _has_waiting_launch(self) -> bool:
+        managed_launches = any(
+            intent.provisioner == Provisioner.MANAGED.value for intent in open_intents(self._launches())
+        )
+        known = self._state.known_node_groups if managed_launches else ()
+        return any(node_group.status in managed.AT_WORK for node_group in known)
+
+    def _evidence(self, world: World) -> Evidence:
+        return Evidence.of(self._spec, world.now, world.reservations, self._ends)
+
+    def _hourly_groups(
+        self, world: World | None = None
+    ) -> tuple[list[GroupSpec], frozenset[tuple[bool, str]]]:
+        """Groups of spot and on-demand capacity with open launch intents; of a world, those with instances too. And
+        those of them about which something could not be found out."""
         keys = {GroupKey.of(intent) for intent in open_intents(self._launches()) if not intent.source.id}
+        for node in world.nodes if world is not None else ():
+            instance = node.instance
+            if instance is not None and _is_hourly_member(instance) and instance.pool in self._spec.pools:
+                keys.add(GroupKey.of(instance))
         found: list[GroupSpec] = []
 
         def add(key: GroupKey) -> None:
@@ -177,7 +230,8 @@ class GroupReconciler:
 
         for key in sorted(keys, key=str):
             self._try(key.pool, partial(add, key))
-        return found
+        known = (identity(self._spec, key) for key in keys if key.pool in self._spec.pools)
+        return found, frozenset(known) - {(each.managed, each.name) for each in found}
 
     def _existing_groups(self) -> ExistingGroups:
         return ExistingGroups.of(self._state.groups, self._state.node_groups, self._compute.templates())
@@ -213,6 +267,11 @@ def _problems_of_node_groups(existing: ExistingGroups) -> Iterable[tuple[str, st
     return ((name, problem) for name, problem in problems if problem)
 
 
+def _is_hourly_member(instance: Instance) -> bool:
+    through_group = launches_through_groups(instance.provisioner) and not instance.source.id
+    return through_group and instance.state not in INSTANCE_ENDED_STATES
+
+
 def _is_about_eks(change: Change) -> bool:
     match change:
         case PutGroup(group_spec):
@@ -221,12 +280,6 @@ def _is_about_eks(change: Change) -> bool:
             return by_eks
         case _:
             return False
-
-
-def live_reservations(world: World) -> frozenset[str]:
-    return frozenset(
-        reservation.id for reservation in world.reservations if reservation.state in SECURED_STATES
-    )
 
 
 def uses_groups(spec: Spec) -> bool:

@@ -28,7 +28,7 @@ GROUP_PROVISIONERS = (Provisioner.ASG, Provisioner.MANAGED)
 # EKS's limit on the name of a node group. Auto Scaling's is 255, but one rule for both is simpler.
 _LONGEST_NAME = 63
 # Reservation ids have 17 hexadecimal digits, and had 8. A pool may be called `my-cr-pool`.
-_ENDS_WITH_A_RESERVATION = re.compile(r"-cr-[0-9a-f]{8,}$")
+_ENDS_WITH_A_RESERVATION = re.compile(r"-(cr-[0-9a-f]{8,})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,13 @@ def group_name(deployment: str, key: GroupKey) -> str:
 
 def is_for_a_reservation(name: str) -> bool:
     """By the name of a group or template of ours: it launches from one reservation, and is useless once that ends."""
-    return _ENDS_WITH_A_RESERVATION.search(name) is not None
+    return bool(reservation_of(name))
+
+
+def reservation_of(name: str) -> str:
+    """By the name of a group or template of ours: the id of its reservation; empty: it is for hourly capacity."""
+    found = _ENDS_WITH_A_RESERVATION.search(name)
+    return found.group(1) if found is not None else ""
 
 
 def template_digest(template: Template) -> str:

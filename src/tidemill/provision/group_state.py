@@ -74,6 +74,11 @@ class GroupState:
         assert self._node_groups is not None
         return self._node_groups
 
+    @property
+    def known_node_groups(self) -> tuple[NodeGroup, ...]:
+        """As they were last read; nothing is asked."""
+        return self._node_groups or ()
+
     def invalidate(self, *, node_groups: bool = False) -> None:
         """Read the groups again: something was changed, or a new tick begins."""
         self._groups = None

@@ -41,12 +41,14 @@ def launch_template(
     managed: bool = False,
     ends_at: datetime | None = None,
     base: Mapping[str, Any] | None = None,
+    engine: bool = True,
 ) -> Template:
     """What nodes of a pool on a source boot from. SpecError: the platform has no subnet in the zone.
 
     `managed`: for an EKS node group. EKS adds the role, the subnets and, without an `image_id`, the image and what the
     node needs to join. `ends_at`: the deadline of the source, for the node's own deadline agent. `base`: the data of
     the node class's existing template. The template names no subnet: the call or the group that launches does.
+    `engine` False: no engine will run, so the nodes get no taint that only an engine removes.
     """
     node_class = _node_class(spec, pool)
     kind = spec.catalog.types.get(instance_type)
@@ -57,7 +59,8 @@ def launch_template(
             f"pool {pool.name}: the platform has no subnets in {zone}, so nothing can be launched there"
         )
     ground = dict(base or {})
-    bootstrap = _bootstrap(spec, pool, source, ends_at, ground, joins=not managed or bool(image_id))
+    joins = not managed or bool(image_id)
+    bootstrap = _bootstrap(spec, pool, source, ends_at, ground, joins=joins, engine=engine)
     data = {
         "InstanceType": instance_type,
         **({"ImageId": image_id} if image_id else {}),
@@ -116,11 +119,16 @@ def node_labels(spec: Spec, pool: ComputePool, source: Source) -> dict[str, str]
     }
 
 
-def node_taints(pool: ComputePool) -> tuple[tuple[str, str, str], ...]:
-    """Key, value, effect: the pool's taints and startup taints, and the one that the node check removes."""
+def node_taints(pool: ComputePool, *, engine: bool = True) -> tuple[tuple[str, str, str], ...]:
+    """Key, value, effect: the pool's taints and startup taints, that of pools for admitted pods, and the one that the
+    engine removes when the node is ready. Without an engine: only those of the documents."""
     written = [
         (taint.key, taint.value, taint.effect) for taint in (*pool.spec.taints, *pool.spec.startup_taints)
     ]
+    if not engine:
+        return tuple(written)
+    if pool.spec.admitted_pods_only:
+        written.append((names.TAINT_HELD, "", "NoSchedule"))
     return (*written, (names.TAINT_STARTUP, "", "NoSchedule"))
 
 
@@ -224,6 +232,7 @@ def _bootstrap(
     base: dict[str, Any],
     *,
     joins: bool,
+    engine: bool,
 ) -> Bootstrap:
     node_class = _node_class(spec, pool)
     theirs = b64decode(base.pop("UserData", "")).decode()
@@ -233,7 +242,7 @@ def _bootstrap(
         region=spec.platform.spec.region,
         node_class=node_class.spec,
         labels=node_labels(spec, pool, source),
-        taints=node_taints(pool),
+        taints=node_taints(pool, engine=engine),
         ends_at=ends_at,
         joins=joins,
         extra=tuple(text for text in (theirs, node_class.spec.user_data) if text.strip()),

@@ -1,7 +1,7 @@
 """The native provisioner: a launch is a launch template and one RunInstances call, for every kind of source.
 
 The template is a pure function of the documents and the source, and putting it again is cheap. A launch that the
-documents or AWS do not allow counts as no capacity: the engine backs off from the source and says why.
+documents or AWS do not allow is refused: the engine backs off from the source until the documents change.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from tidemill.model.capacity import Source
-from tidemill.model.errors import NoCapacity, PortError, Refused, SpecError, TidemillError
+from tidemill.model.errors import Refused, SpecError, TidemillError
 from tidemill.model.labels import Pairs
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import Compute, LaunchRequest
@@ -21,6 +21,7 @@ from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
 
 log = logging.getLogger("tidemill.provision")
+DOCUMENTS = "documents"  # code of a launch that they do not allow
 
 
 EndsAt = Callable[[Source, Provisioner], datetime | None]
@@ -37,10 +38,8 @@ class NativeLauncher:
             request = self._request(intent, tags)
             self._let_nodes_join(intent.pool)
             return self._compute.run(request)
-        except PortError:
-            raise
-        except (SpecError, Refused) as refusal:
-            raise NoCapacity(str(refusal)) from refusal
+        except SpecError as error:
+            raise Refused(str(error), code=DOCUMENTS) from error
 
     def _request(self, intent: LaunchIntent, tags: Pairs) -> LaunchRequest:
         pool = self._spec.pools.get(intent.pool)

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from tidemill.decide.read_models import deadline_of
 from tidemill.model.capacity import Reservation, Source
-from tidemill.model.errors import NoCapacity, PortError
+from tidemill.model.errors import PortError, Refused
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
@@ -30,6 +30,7 @@ from tidemill.provision.group_spec import template_inputs_of
 from tidemill.provision.group_state import GroupState
 from tidemill.provision.images import Images, PretendImages
 from tidemill.provision.native import NativeLauncher
+from tidemill.provision.removal_reasons import Ends, ends_in_ledger
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
 
@@ -54,9 +55,10 @@ class ProvisionedCloud:
         self._known_launches: Sequence[LaunchIntent] = ()
         self._state = GroupState(compute, clock, self._launches)
         template_inputs = template_inputs_of(spec, images)
+        self.ends = ends_of(ledger)
         self._groups = GroupLauncher(spec, compute, clock, self._state, self._launches, template_inputs)
         self.reconciler = GroupReconciler(
-            spec, compute, self._state, self._groups, self._launches, template_inputs
+            spec, compute, self._state, self._groups, self._launches, template_inputs, self.ends
         )
 
     # --- launches -------------------------------------------------------------------------------------
@@ -69,7 +71,7 @@ class ProvisionedCloud:
                 self._groups.launch(intent)
                 return ()  # the group launches when it likes
             case provisioner:
-                raise NoCapacity(
+                raise Refused(
                     f"pool {intent.pool}: the engine does not launch for provisioner '{provisioner}'"
                 )
 
@@ -96,8 +98,9 @@ class ProvisionedCloud:
 
     def reservations(self) -> Sequence[Reservation]:
         found = self._account.reservations()
-        self._blocks = {reservation.id: reservation for reservation in found}
-        self._state.reservations = tuple(found)
+        readable = tuple(reservation for reservation in found if not reservation.unread)
+        self._blocks = {reservation.id: reservation for reservation in readable}
+        self._state.reservations = readable
         return found
 
     def instances(self) -> Sequence[Instance]:
@@ -132,6 +135,15 @@ class ProvisionedCloud:
         return self._account.identity()
 
 
+def ends_of(ledger: Ledger | None) -> Ends:
+    """The paid ends of reservations by the ledger: the one proof that a block is over once AWS lists it no more."""
+
+    def read() -> Mapping[str, datetime]:
+        return {} if ledger is None else ends_in_ledger(ledger.purchases(), ledger.adoptions())
+
+    return read
+
+
 # --- reconcilers --------------------------------------------------------------------------------------
 
 
@@ -149,6 +161,11 @@ class PlannedChange(Protocol):
 class Reconciler(Protocol):
     def reconcile(self, world: World) -> tuple[Warning, ...]: ...
 
+    @property
+    def waits(self) -> bool:
+        """A launch waits for something that tells nobody when it is done."""
+        ...
+
     def planned(self, world: World) -> tuple[PlannedChange, ...]:
         """What it would do. Changes nothing."""
         ...
@@ -160,6 +177,10 @@ class Reconcilers:
 
     def reconcile(self, world: World) -> tuple[Warning, ...]:
         return tuple(warning for reconciler in self._reconcilers for warning in reconciler.reconcile(world))
+
+    @property
+    def waits(self) -> bool:
+        return any(reconciler.waits for reconciler in self._reconcilers)
 
     def planned(self, world: World) -> tuple[PlannedChange, ...]:
         return tuple(change for reconciler in self._reconcilers for change in reconciler.planned(world))

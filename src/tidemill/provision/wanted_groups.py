@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from tidemill.decide.read_models import deadline_of, is_usable
 from tidemill.model.capacity import SECURED_STATES, Reservation
-from tidemill.model.errors import PortError, SpecError
+from tidemill.model.errors import TidemillError
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
 from tidemill.model.purchases import LaunchIntent
 from tidemill.ports.compute import Template
@@ -39,6 +39,8 @@ class WantedGroups:
 
     groups: tuple[GroupSpec, ...] = ()
     problems: tuple[tuple[str, str], ...] = ()  # reservation id, and why
+    # Wanted, but it cannot be said now how they should be: what exists of them stays as it is. Managed, name.
+    unmade: frozenset[tuple[bool, str]] = frozenset()
 
 
 def wanted_groups(
@@ -51,6 +53,7 @@ def wanted_groups(
     """`allowances`: what each pool's limits still leave it; no schedule brings up more. None: as if nothing ran."""
     groups: list[GroupSpec] = []
     problems: list[tuple[str, str]] = []
+    unmade: set[tuple[bool, str]] = set()
     known = sorted(reservations, key=lambda reservation: (reservation.start, reservation.id))
     by_pool = {name: reservations_for(spec, pool, known) for name, pool in spec.pools.items()}
     for name in sorted(by_pool):
@@ -60,9 +63,17 @@ def wanted_groups(
             allowance = None if shared else (allowances or {}).get(name) or Allowance.of(pool.spec.limits)
             try:
                 groups.append(group_on_reservation(spec, pool, reservation, now, template_inputs, allowance))
-            except (SpecError, PortError) as error:  # PortError: AWS did not answer for the image
+            except TidemillError as error:  # also: AWS did not answer for the image
                 problems.append((reservation.id, str(error)))
-    return WantedGroups(tuple(groups), tuple(problems))
+                key = GroupKey(name, reservation.source, reservation.instance_type, reservation.zone)
+                unmade.add(identity(spec, key))
+    return WantedGroups(tuple(groups), tuple(problems), frozenset(unmade))
+
+
+def identity(spec: Spec, key: GroupKey) -> tuple[bool, str]:
+    """Whether it is a node group, and its name: both services may have one of that name."""
+    managed_by_eks = spec.pools[key.pool].spec.provisioner is Provisioner.MANAGED
+    return managed_by_eks, group_name(spec.platform.spec.deployment, key)
 
 
 def reservations_for(spec: Spec, pool: ComputePool, known: Iterable[Reservation]) -> list[Reservation]:

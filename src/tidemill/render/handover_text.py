@@ -41,7 +41,9 @@ def _lines(report: HandOverReport, names: DisplayNames) -> Iterator[str]:
 
 
 def _service(move: ServiceMove, names: DisplayNames) -> Iterator[str]:
-    yield f"{move.service} in {move.namespace}, pool {move.pool}: {_verdict(move, names)}"
+    # In a cluster the namespace is part of the name.
+    where = "" if f"/{move.namespace}/" in move.service else f" in {move.namespace}"
+    yield f"{move.service}{where}, pool {move.pool}: {_verdict(move, names)}"
     method = (
         f"{move.method}"
         if not move.lacking

@@ -84,7 +84,7 @@ def _countdown(row: BlockRow, now: datetime) -> tuple[str, str, datetime | None]
     if row.deadline is None or row.drain_from is None:
         return f"ends in {span(row.end - now)}", "", row.end
     if now < row.drain_from:
-        return f"drains in {span(row.drain_from - now)}", "", row.deadline
+        return f"drains in {span(row.drain_from - now)}", "", row.drain_from
     if now >= row.deadline:
         return f"ends in {span(row.end - now)}", SOFT, row.end
     left = span(row.deadline - now)

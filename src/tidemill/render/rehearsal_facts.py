@@ -15,6 +15,7 @@ from typing import Literal
 from tidemill.model.capacity import NEVER_CAME_STATES, UNPAID_STATES
 from tidemill.render.display_names import DisplayNames
 from tidemill.render.figures import counted, exact_instant, short_instant, span, usd
+from tidemill.render.verdict_text import Part, Tone, headline, parts
 from tidemill.sim.cluster.kubelet import Eviction
 from tidemill.sim.scenario.outcome import BlockRow, JobRow, KillRow, Outcome, PurchaseRow, ServiceRow
 
@@ -105,8 +106,9 @@ class Facts:
     late: int
     downtime_s: int  # of all services together
     broken_promises: tuple[str, ...]  # services promised zero downtime that had some
-    good: bool
+    tone: Tone  # of the verdict
     headline: str
+    verdict: tuple[Part, Part, Part]  # safe, served, worth it
 
     @property
     def jobs_by_state_named(self) -> Iterator[tuple[str, int]]:
@@ -121,6 +123,7 @@ class Facts:
 
 
 def facts(outcome: Outcome) -> Facts:
+    tone, words = headline(outcome)
     return Facts(
         endings=tuple(ending(block, outcome.end) for block in outcome.blocks),
         job_problems=job_problems(outcome),
@@ -130,23 +133,18 @@ def facts(outcome: Outcome) -> Facts:
         late=sum(job.late for job in outcome.jobs),
         downtime_s=sum(service.downtime_s for service in outcome.services),
         broken_promises=tuple(s.name for s in outcome.services if s.promised and s.downtime_s),
-        good=not outcome.invariant_violations,
-        headline=_headline(outcome),
+        tone=tone,
+        headline=words,
+        verdict=parts(outcome),
     )
-
-
-def _headline(outcome: Outcome) -> str:
-    if not outcome.invariant_violations:
-        return "No invariant was violated"
-    numbers = sorted({violation.invariant for violation in outcome.invariant_violations})
-    which = ", ".join(str(number) for number in numbers)
-    return f"{counted(len(outcome.invariant_violations), 'violation')} of invariant {which}"
 
 
 def replay_command(outcome: Outcome, *more: str, seed: int | None = None) -> str:
     """The command that repeats this run, or plays the scenario with another seed."""
     chosen = outcome.seed if seed is None else seed
-    return shlex.join(["tidemill", "rehearse", outcome.scenario, "--seed", str(chosen), *more])
+    return shlex.join(
+        ["tidemill", "rehearse", *(outcome.files or (outcome.scenario,)), "--seed", str(chosen), *more]
+    )
 
 
 _BOUGHT = "confirmed"

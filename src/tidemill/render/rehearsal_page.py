@@ -22,7 +22,6 @@ from markupsafe import Markup
 
 from tidemill.render import figures
 from tidemill.render.cost_rows import cost_rows, left_out
-from tidemill.render.price_text import on_demand_text
 from tidemill.render.rehearsal_facts import JOB_STATES, deaths_text, facts, replay_command
 from tidemill.render.rehearsal_timeline import (
     Axis,
@@ -36,6 +35,7 @@ from tidemill.render.rehearsal_timeline import (
     step_line,
     ticks,
 )
+from tidemill.render.verdict_text import drawn_fees
 from tidemill.sim.scenario.outcome import JobRow, Outcome, ServiceRow
 from tidemill.sim.timeline import Line
 from tidemill.spec.units import format_instant
@@ -60,12 +60,11 @@ def _view(outcome: Outcome) -> dict[str, Any]:
     axis = Axis(outcome.start, outcome.end)
     found = facts(outcome)
     gpus = gpu_curves(outcome.series, axis)
-    same = outcome.on_demand_equivalent
     return {
         "outcome": outcome,
         "facts": found,
         "deaths": deaths_text(outcome),
-        "on_demand": on_demand_text(same.delivered_usd, same.used_usd, same.unpriced, same.fees_usd),
+        "drawn_fees": drawn_fees(outcome),
         "axis": axis,
         "ticks": ticks(axis),
         "groups": source_groups(outcome, axis),

@@ -19,8 +19,8 @@ from rich.text import Text
 from tidemill.render.cost_rows import cost_rows, left_out
 from tidemill.render.figures import counted, exact_instant, hours, percent, share, short_instant, span, usd
 from tidemill.render.fitting_table import ruled
-from tidemill.render.price_text import on_demand_text
 from tidemill.render.rehearsal_facts import Ending, Facts, deaths_text, facts, purchases_text, replay_command
+from tidemill.render.verdict_text import MARKS, drawn_fees
 from tidemill.sim.scenario.outcome import BlockRow, Outcome
 
 _LISTED = 10
@@ -60,9 +60,16 @@ def summary(outcome: Outcome, width: int, color: bool) -> RenderableType:
     return Group(*parts)
 
 
-def _verdict(outcome: Outcome, found: Facts, style: _Style) -> Iterable[Text]:
-    mark, tone = ("✓", style.good) if found.good else ("✗", style.bad)
-    yield Text.assemble((f"{mark} {found.headline}", tone), f"  {outcome.scenario}")
+def _verdict(outcome: Outcome, found: Facts, style: _Style) -> Iterable[RenderableType]:
+    tones = {"good": style.good, "warn": style.drain, "bad": style.bad, "none": style.soft}
+    yield Text.assemble((f"{MARKS[found.tone]} {found.headline}", tones[found.tone]), f"  {outcome.scenario}")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for part in found.verdict:
+        for number, line in enumerate(part.lines):
+            grid.add_row(Text("" if number else f"  {part.mark} {part.name}", tones[part.tone]), Text(line))
+    yield grid
     for violation in outcome.invariant_violations[:_LISTED]:
         where = f"  invariant {violation.invariant} at {exact_instant(violation.at)} UTC: "
         yield Text.assemble((where, style.bad), violation.sentence, f" [{', '.join(violation.objects)}]")
@@ -166,9 +173,8 @@ def _cost(outcome: Outcome, style: _Style) -> Iterable[Text]:
     total, idle = cost.get("total", 0.0), cost.get("idle", 0.0)
     yield Text.assemble((usd(total), style.title), f"  {split}" if split else "")
     yield Text(f"idle {usd(idle)} ({percent(idle, total)}), prices of {outcome.prices_as_of}")
-    same = outcome.on_demand_equivalent
-    if comparison := on_demand_text(same.delivered_usd, same.used_usd, same.unpriced, same.fees_usd):
-        yield Text(comparison)
+    if drawn := drawn_fees(outcome):
+        yield Text(drawn)
 
 
 def _cost_table(outcome: Outcome, style: _Style) -> Iterable[RenderableType]:

@@ -18,7 +18,7 @@ from tidemill.render.figures import NOTHING, counted, exact_instant, short_insta
 from tidemill.render.fitting_table import ruled
 from tidemill.render.live_rows import countdown
 from tidemill.render.price_text import on_demand_text
-from tidemill.report import BlockRow, NextSteps, NodeRow, PodRow, PoolRow, PurchaseRow, Status
+from tidemill.report import BlockRow, Money, NextSteps, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.report.rows import ChangeRow
 
 _SOFT = "bright_black"
@@ -38,10 +38,23 @@ def status_text(status: Status, names: DisplayNames) -> RenderableType:
     money = status.money
     spent = f"{usd(money.fees_usd + money.hourly_usd)} of {usd(money.budget_usd)} this month"
     parts += ["", f"money     {spent}: block fees {usd(money.fees_usd)}, hourly {usd(money.hourly_usd)}"]
+    parts += [f"          {line}" for line in _fees_not_counted(money)]
     if comparison := on_demand_text(money.delivered_on_demand_usd, money.used_on_demand_usd, money.unpriced):
         parts.append(f"          {comparison}")
     parts += [Text(f"warning   {warning.about}: {warning.sentence}", "yellow") for warning in status.warnings]
     return Group(*parts, Text(_next_tick(status.wake_at, status.at), _SOFT))
+
+
+def _fees_not_counted(money: Money) -> list[str]:
+    """Blocks that this ledger did not buy count for nothing in the month's budget."""
+    lines = []
+    if money.other_fees_usd:
+        lines.append(
+            f"and {usd(money.other_fees_usd)} for blocks that were not bought here, which the budget does not count"
+        )
+    if money.unknown_fees:
+        lines.append(f"the fee of {', '.join(money.unknown_fees)} is not known: EC2 does not tell it")
+    return lines
 
 
 def plan_text(steps: NextSteps) -> RenderableType:

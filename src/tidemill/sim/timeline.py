@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
+from uuid import UUID
 
 _ID_BITS = 17 * 4
 
@@ -26,6 +27,11 @@ def seeded_id(prefix: str, seed: int, *names: str) -> str:
     Never counted across kinds: a purchase more or less must not rename the instances that come after it.
     """
     return f"{prefix}-{stream(seed, 'id', prefix, *names).getrandbits(_ID_BITS):017x}"
+
+
+def seeded_uuid(seed: int, *names: str) -> str:
+    """An id as AWS writes those of events and tokens: 36 characters."""
+    return str(UUID(int=stream(seed, "uuid", *names).getrandbits(128), version=4))
 
 
 def whole_seconds(seconds: float) -> timedelta:

@@ -16,6 +16,7 @@ from tidemill.model.world import World
 from tidemill.provision.karpenter import removal
 from tidemill.provision.karpenter.objects import Object, Objects
 from tidemill.provision.karpenter.removal import pool_of
+from tidemill.provision.removal_reasons import Ends, Evidence
 from tidemill.spec import Spec, names
 
 # In the order they are created: a NodePool names its node class. They are removed in the reverse order.
@@ -49,8 +50,11 @@ class Differences:
     warnings: tuple[str, ...] = ()
 
 
-def differences(spec: Spec, wanted: Objects, existing: Iterable[Object], world: World) -> Differences:
-    """`existing`: all objects of these kinds, ours and others'."""
+def differences(
+    spec: Spec, wanted: Objects, existing: Iterable[Object], world: World, ends: Ends = dict
+) -> Differences:
+    """`existing`: all objects of these kinds, ours and others'. `ends`: of reservations, as the ledger has them."""
+    evidence = Evidence.of(spec, world.now, world.reservations, ends)
     listed = {key_of(manifest): manifest for manifest in existing}
     ours = {key: manifest for key, manifest in listed.items() if is_ours(spec, manifest)}
     # Objects of others with a name we want: nothing of that pool is changed.
@@ -63,7 +67,7 @@ def differences(spec: Spec, wanted: Objects, existing: Iterable[Object], world: 
     staying = [
         manifest
         for manifest in unwanted
-        if manifest["kind"] == "NodePool" and not removal.may_be_removed(manifest, world)
+        if manifest["kind"] == "NodePool" and not removal.may_be_removed(manifest, world, evidence)
     ]
     puts = [_put(_with_terms_of(staying, manifest, listed), ours) for manifest in _in_order(applied.values())]
     closing = [

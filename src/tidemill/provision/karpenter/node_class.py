@@ -31,6 +31,7 @@ class KarpenterApi:
     kind: str
     labels: str  # the prefix of the labels that describe instance types
     expire_after: str  # the longest life of a node
+    engine: bool = True  # False: none runs, so nodes get no taint that only an engine removes
 
     @classmethod
     def of(cls, karpenter: KarpenterRef) -> KarpenterApi:

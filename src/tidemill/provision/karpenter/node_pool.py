@@ -37,8 +37,14 @@ Requirement = dict[str, Any]
 
 
 def reserved(spec: Spec, pool: ComputePool, api: KarpenterApi, name: str, kind: SourceKind) -> Body:
-    """For all reservations its node class selects: no pod can be pinned to one of them."""
+    """For all reservations its node class selects: no pod can be pinned to one of them. Of a warm static pool the
+    replicas are as many as the pool keeps warm, or as its limits allow: how large the blocks are is not known."""
     body = _body(spec, pool, api, name, None, _capacity(api, kind), prepaid=kind is SourceKind.BLOCK)
+    most = pool.spec.limits.nodes if pool.spec.limits is not None else None
+    if is_static(pool, api) and (most is not None or pool.spec.warm is not True):
+        count = most or 0 if pool.spec.warm is True else int(pool.spec.warm or 0)
+        static = {"replicas": count, "limits": {"nodes": str(most if most is not None else count)}}
+        return _object(spec, pool, object_name(name, "warm"), body | static)
     more = {"limits": _limits(spec, pool), "weight": pool.spec.weight or _WEIGHT}
     return _object(spec, pool, name, body | more)
 
@@ -90,7 +96,7 @@ def hourly(
 ) -> Body:
     """Spot or on-demand, `rank` below the pool's weight. The cap in dollars becomes a cap in vCPUs."""
     zones = [_in(names.LABEL_ZONE, *wanted.zones)] if wanted.zones else []
-    capacity = [*_of_types(pool, api), _in(CAPACITY_TYPE, source.kind.value), *zones]
+    capacity = [*_of_types(spec, pool, api), _in(CAPACITY_TYPE, source.kind.value), *zones]
     body = _body(spec, pool, api, node_class, source, capacity, prepaid=False)
     body["limits"] = _limits_within_cap(spec, pool, wanted)
     weight = (pool.spec.weight or _WEIGHT) - rank
@@ -119,7 +125,7 @@ def _body(
     prepaid: bool,
 ) -> Body:
     if source is None:
-        requirements = [*requirements, *_of_types(pool, api)]
+        requirements = [*requirements, *_of_types(spec, pool, api)]
     labels = {
         **pool.spec.labels,
         names.LABEL_POOL: pool.name,
@@ -135,9 +141,11 @@ def _body(
            if pool.spec.taints else {}),
         "startupTaints": [
             *(t.model_dump(exclude_defaults=True) | {"effect": t.effect} for t in pool.spec.startup_taints),
-            {"key": names.TAINT_STARTUP, "effect": "NoSchedule"},
+            *([{"key": names.TAINT_STARTUP, "effect": "NoSchedule"}] if api.engine else []),
         ],
     }  # fmt: skip
+    if not template["startupTaints"]:
+        del template["startupTaints"]
     return {
         "template": {"metadata": {"labels": labels}, "spec": template},
         "disruption": _disruption(pool, prepaid=prepaid),
@@ -193,12 +201,15 @@ def _capacity(api: KarpenterApi, kind: SourceKind) -> list[Requirement]:
     return [_in(CAPACITY_TYPE, "reserved"), *kinds]
 
 
-def _of_types(pool: ComputePool, api: KarpenterApi) -> list[Requirement]:
-    """The pool's requirements in Karpenter's labels."""
+def _of_types(spec: Spec, pool: ComputePool, api: KarpenterApi) -> list[Requirement]:
+    """The pool's requirements in Karpenter's labels. A NodePool that names no types would have those of every kind."""
     wanted = pool.spec.requirements
+    categories = wanted.instance_categories
+    if not wanted.names_types:
+        categories = tuple(sorted({kind.category for kind in matching_types(spec.catalog, wanted)}))
     listed = {
         names.LABEL_TYPE: wanted.instance_types,
-        f"{api.labels}/instance-category": wanted.instance_categories,
+        f"{api.labels}/instance-category": categories,
         f"{api.labels}/instance-family": wanted.instance_families,
         f"{api.labels}/instance-cpu": tuple(map(str, wanted.cpu_sizes)),
         f"{api.labels}/instance-hypervisor": (wanted.hypervisor,) if wanted.hypervisor else (),

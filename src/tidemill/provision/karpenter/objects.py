@@ -6,8 +6,8 @@ source finds exactly its nodes. A node class selects reservations by tag where i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -59,10 +59,18 @@ def karpenter_of(spec: Spec) -> KarpenterRef:
 
 
 def karpenter_objects(
-    spec: Spec, pool: ComputePool, reservations: Iterable[Reservation] | None, now: datetime | None = None
+    spec: Spec,
+    pool: ComputePool,
+    reservations: Iterable[Reservation] | None,
+    now: datetime | None = None,
+    unaffordable: Collection[str] = (),
+    *,
+    engine: bool = True,
 ) -> Objects:
-    """For one pool. `reservations` None: not known, and one NodePool launches on whatever its tags select."""
-    api = KarpenterApi.of(karpenter_of(spec))
+    """For one pool. `reservations` None: not known, and one NodePool launches on whatever its tags select.
+    `unaffordable`: the types of hourly sources whose money is spent; Karpenter may launch nothing of them. `engine`
+    False: none will run."""
+    api = replace(KarpenterApi.of(karpenter_of(spec)), engine=engine)
     if pool.spec.provisioner is not Provisioner.KARPENTER:
         raise SpecError(
             f"pool {pool.name}: its provisioner is '{pool.spec.provisioner.value}', not 'karpenter'"
@@ -77,7 +85,7 @@ def karpenter_objects(
         blocks = live_reservations(spec, pool, reservations, now)
         made += _for_reservations(spec, pool, api, blocks)
         warnings += _warnings_of_blocks(spec, pool, api, blocks)
-    made += _hourly(spec, pool, api, beside=bool(_reserved(pool)))
+    made += _hourly(spec, pool, api, unaffordable, beside=bool(_reserved(pool)))
     return Objects(tuple(made), tuple(warnings))
 
 
@@ -133,7 +141,9 @@ def _one_selector_is_enough(api: KarpenterApi) -> bool:
     return api.karpenter.supports(KARPENTER_SEVERAL_BLOCKS) and not api.auto_mode
 
 
-def _hourly(spec: Spec, pool: ComputePool, api: KarpenterApi, *, beside: bool) -> list[Object]:
+def _hourly(
+    spec: Spec, pool: ComputePool, api: KarpenterApi, unaffordable: Collection[str], *, beside: bool
+) -> list[Object]:
     """Spot and on-demand. Where the pool has reserved capacity too, they are the fall-back: a lower weight (KP-2)."""
     sources = [source for source in pool.spec.sources if SourceKind(source.type) not in RESERVED]
     if not sources:
@@ -142,7 +152,10 @@ def _hourly(spec: Spec, pool: ComputePool, api: KarpenterApi, *, beside: bool) -
     made: list[Object] = [node_class.node_class(spec, pool, api, name, [])]
     for position, source in enumerate(sources):
         kind = Source(SourceKind(source.type))
-        made.append(node_pool.hourly(spec, pool, api, name, kind, source, rank=position + beside))
+        given = (
+            source if source.type not in unaffordable else source.model_copy(update={"max_hourly_usd": 0.0})
+        )
+        made.append(node_pool.hourly(spec, pool, api, name, kind, given, rank=position + beside))
     return made
 
 

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from tidemill.decide.read_models import deadline_of
+from tidemill.decide.read_models import affords_a_node, deadline_of
 from tidemill.model.errors import Gone, SpecError, TidemillError
 from tidemill.model.plan import Warning
 from tidemill.model.warning_reasons import ProvisionerMessage
 from tidemill.model.world import World
 from tidemill.provision.karpenter.differences import KINDS, ObjectChange, differences
 from tidemill.provision.karpenter.objects import Object, Objects, karpenter_objects
+from tidemill.provision.removal_reasons import Ends
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 
@@ -44,8 +45,9 @@ class KubeObjects(Protocol):
 
 
 class KarpenterReconciler:
-    def __init__(self, spec: Spec, kube: KubeObjects) -> None:
-        self._spec, self._kube = spec, kube
+    def __init__(self, spec: Spec, kube: KubeObjects, ends: Ends = dict) -> None:
+        """`ends`: the paid ends of reservations, as the ledger has them."""
+        self._spec, self._kube, self._ends = spec, kube, ends
         self._seen: object = None
         self._looked_at: datetime | None = None
         self._warnings: tuple[Warning, ...] = ()
@@ -57,7 +59,7 @@ class KarpenterReconciler:
             return self._warnings
         try:
             wanted = self.wanted(world)
-            found = differences(self._spec, wanted, self._existing(), world)
+            found = differences(self._spec, wanted, self._existing(), world, self._ends)
             for change in found.changes:
                 self._carry_out(change)
         except TidemillError as error:  # tried again at the next tick
@@ -68,11 +70,16 @@ class KarpenterReconciler:
         self._seen, self._looked_at = self._state(world), world.now
         return self._warnings
 
+    @property
+    def waits(self) -> bool:
+        """Karpenter's nodes wake the engine when they join."""
+        return False
+
     def planned(self, world: World) -> tuple[ObjectChange, ...]:
         """What it would do, for `tidemill plan`. Changes nothing."""
         if not _is_known(world):
             return ()
-        return differences(self._spec, self.wanted(world), self._existing(), world).changes
+        return differences(self._spec, self.wanted(world), self._existing(), world, self._ends).changes
 
     def wanted(self, world: World) -> Objects:
         """The objects of all pools. A pool with an error in its documents keeps its objects, with a warning."""
@@ -81,7 +88,8 @@ class KarpenterReconciler:
         unwritten: set[str] = set()
         for pool in karpenter_pools(self._spec):
             try:
-                found = karpenter_objects(self._spec, pool, world.reservations, world.now)
+                spent = self._unaffordable(pool, world)
+                found = karpenter_objects(self._spec, pool, world.reservations, world.now, spent)
             except SpecError as error:
                 warnings.append(f"{error}; the objects of pool {pool.name} stay as they are")
                 unwritten.add(pool.name)
@@ -110,12 +118,24 @@ class KarpenterReconciler:
         return late or self._state(world) != self._seen
 
     def _state(self, world: World) -> object:
-        """With the deadlines that passed: they change what is wanted although the reservation is the same."""
+        """With the deadlines that passed and the money that is spent: they change what is wanted, although the
+        reservation is the same."""
         ends = (
             (reservation.id, deadline_of(reservation, Provisioner.KARPENTER))
             for reservation in world.reservations
         )
-        return world.reservations, tuple(id_ for id_, end in ends if end is not None and end <= world.now)
+        over = tuple(id_ for id_, end in ends if end is not None and end <= world.now)
+        return (
+            world.reservations,
+            over,
+            [self._unaffordable(pool, world) for pool in karpenter_pools(self._spec)],
+        )
+
+    def _unaffordable(self, pool: ComputePool, world: World) -> tuple[str, ...]:
+        """Karpenter knows no month: it would launch again what the engine ends for want of money."""
+        return tuple(
+            source.type for source in pool.spec.sources if not affords_a_node(self._spec, world, pool, source)
+        )
 
     def _log_once(self, sentence: str) -> None:
         if sentence not in self._logged:

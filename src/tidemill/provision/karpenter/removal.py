@@ -1,7 +1,8 @@
 """NodePools that no document asks for any more: when one may be removed, and how it is closed until then. Pure.
 
 Karpenter terminates every node of a NodePool that is removed, whatever runs there. So a NodePool is removed only when
-its block is over, or when it is closed and has no nodes. A closed NodePool launches nothing and replaces nothing.
+its block is over, or when it is closed, has no nodes, and no document asks for it: a block that AWS does not list, or
+that cannot be read, is neither. A closed NodePool launches nothing and replaces nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tidemill.decide.read_models import deadline_of
 from tidemill.model.capacity import OVER_STATES, SECURED_STATES, Reservation, SourceKind
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
 from tidemill.model.world import World
+from tidemill.provision.removal_reasons import Evidence
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import Provisioner
 
@@ -23,6 +25,8 @@ NEVER_FOR_DRIFT: Mapping[str, Any] = {"nodes": "0", "reasons": ["Drifted"]}
 DEFAULT_BUDGET: Mapping[str, Any] = {"nodes": "10%"}
 _NODE_POOL_LABEL = "karpenter.sh/nodepool"
 _OWNED = (names.TAG_OWNER, names.TAG_POOL, names.TAG_PROVISIONER)
+# Sources of NodePools that follow from the documents alone.
+_NO_RESERVATION = ("", SourceKind.SPOT.value, SourceKind.ON_DEMAND.value)
 Object = Mapping[str, Any]
 
 
@@ -36,12 +40,17 @@ def is_over(reservation: Reservation, now: datetime) -> bool:
     return reservation.state in OVER_STATES or (deadline is not None and now >= deadline)
 
 
-def may_be_removed(node_pool: Object, world: World) -> bool:
+def may_be_removed(node_pool: Object, world: World, evidence: Evidence) -> bool:
     """It must be closed first, even if it shows no node: a launch may be under way."""
     own = _reservation(node_pool, world)
     if own is not None and is_over(own, world.now):
         return True
-    return is_closed(node_pool) and not any(runs_in(node, node_pool) for node in world.nodes)
+    if not is_closed(node_pool) or any(runs_in(node, node_pool) for node in world.nodes):
+        return False
+    source = source_of(node_pool)
+    if source in _NO_RESERVATION:  # the documents alone say that nobody wants it
+        return True
+    return evidence.not_wanted(pool_of(node_pool), Provisioner.KARPENTER, source) is not None
 
 
 def runs_in(node: Node, node_pool: Object) -> bool:
@@ -118,7 +127,7 @@ def _why(node_pool: Object, spec: Spec, world: World) -> str:
         return f"{own.id} is {own.state.value}, not active"
     if own is not None and own.owner != spec.platform.spec.deployment:
         return f"{own.id} is not known as ours by its tag and the ledger; adopt it if it is"
-    if own is None and source not in ("", SourceKind.SPOT.value, SourceKind.ON_DEMAND.value):
+    if own is None and source not in _NO_RESERVATION:
         return f"{source} is not among the reservations that AWS lists"
     return f"the documents of pool {name} do not ask for it any more"
 

@@ -18,6 +18,7 @@ from tidemill.render.cloudformation.resources import (
     efa_resources,
     launch_template_resource,
     node_group_resources,
+    tell_nodes_output,
 )
 from tidemill.render.cloudformation.stack_input import StackInput as StackInput
 from tidemill.render.cloudformation.stack_input import fill_placeholders
@@ -46,7 +47,10 @@ def stack(spec: Spec, pool: ComputePool, wanted: StackInput) -> dict[str, Any]:
         "Parameters": offered,
         **({"Conditions": CONDITIONS} if "CreateAccessEntry" in offered else {}),
         "Resources": fill_placeholders({**shared, **made}, offered),
-        "Outputs": AUTO_SCALING_OUTPUTS if "Group" in made else NODE_GROUP_OUTPUTS,
+        "Outputs": {
+            **(AUTO_SCALING_OUTPUTS if "Group" in made else NODE_GROUP_OUTPUTS),
+            **tell_nodes_output(wanted),
+        },
     }
 
 

@@ -14,7 +14,7 @@ from tidemill.provision.group_spec import GroupKey, group_name
 from tidemill.provision.launch_template import has_efa, launch_template, node_tags, owner_tags
 from tidemill.provision.managed import capacity_type
 from tidemill.render.cloudformation.stack_input import StackInput, placeholder, sub
-from tidemill.spec import Spec
+from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 from tidemill.spec.units import format_instant
 
@@ -33,6 +33,7 @@ def launch_template_resource(spec: Spec, pool: ComputePool, wanted: StackInput) 
         placeholder("ImageId"),
         managed=managed,
         ends_at=_END_PLACEHOLDER if wanted.kind is SourceKind.BLOCK else None,
+        engine=wanted.engine,
     )
     data = dict(made.data)
     text = (
@@ -131,7 +132,7 @@ def auto_scaling_resources(spec: Spec, pool: ComputePool, wanted: StackInput) ->
                 "DefaultResult": HOOK.result,
             },
         },
-        **_queue(spec, pool),
+        **_queue(spec, pool, wanted),
         "Events": _rule(pool),
         "AccessEntry": _access_entry(spec, pool),
     }
@@ -173,15 +174,23 @@ def _schedules(wanted: StackInput) -> dict[str, Any]:
     }
 
 
-def _queue(spec: Spec, pool: ComputePool) -> dict[str, Any]:
+def _queue_name(spec: Spec, pool: ComputePool, wanted: StackInput) -> Any:
+    """One for each group: a pool has a stack for each of its blocks. `tidemill iam` allows the engine to read queues
+    with the deployment's prefix; SQS allows 80 characters."""
+    if not wanted.reserved:
+        return f"{name_of(spec, pool, wanted)}-events"
+    front = f"{spec.platform.spec.deployment}-{pool.name}"[: 80 - len("-cr-0123456789abcdef0-events")]
+    return sub(f"{front}-{placeholder('ReservationId')}-events")
+
+
+def _queue(spec: Spec, pool: ComputePool, wanted: StackInput) -> dict[str, Any]:
     arn = {"Fn::GetAtt": ["Queue", "Arn"]}
     return {
         "Queue": {
             "Type": "AWS::SQS::Queue",
             # Five minutes: older events are not needed, because the state can be read from AWS.
             "Properties": {
-                # `tidemill iam` allows the engine to read queues with the deployment's prefix.
-                "QueueName": f"{spec.platform.spec.deployment}-{pool.name}-events"[:80],
+                "QueueName": _queue_name(spec, pool, wanted),
                 "MessageRetentionPeriod": 300,
                 "SqsManagedSseEnabled": True,
                 "Tags": tag_list(spec, pool),
@@ -196,9 +205,11 @@ def _queue(spec: Spec, pool: ComputePool) -> dict[str, Any]:
                     "Statement": [
                         {
                             "Effect": "Allow",
-                            "Principal": {"Service": ["events.amazonaws.com", "sqs.amazonaws.com"]},
+                            "Principal": {"Service": "events.amazonaws.com"},
                             "Action": "sqs:SendMessage",
                             "Resource": arn,
+                            # Else a rule of any account could write to it.
+                            "Condition": {"ArnEquals": {"aws:SourceArn": {"Fn::GetAtt": ["Events", "Arn"]}}},
                         }
                     ],
                 },
@@ -254,6 +265,16 @@ def role_arn(spec: Spec, pool: ComputePool) -> Any:
     if role == placeholder("NodeRole"):
         return {"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:role/${NodeRole}"}
     return {"Fn::Sub": f"arn:${{AWS::Partition}}:iam::${{AWS::AccountId}}:role/{role.rpartition('/')[2]}"}
+
+
+def tell_nodes_output(wanted: StackInput) -> dict[str, Any]:
+    """Nodes that run keep the end they booted with: after an extension somebody must tell them."""
+    if wanted.kind is not SourceKind.BLOCK:
+        return {}
+    which, end = f"{names.LABEL_SOURCE}=${{ReservationId}}", f"{names.ENDS_AT}=${{EndsAt}}"
+    command = f"kubectl annotate nodes -l {which} {end} --overwrite"
+    sentence = "Run it after an update that moves EndsAt: nodes that run keep the end they booted with."
+    return {"TellNodes": {"Value": {"Fn::Sub": command}, "Description": sentence}}
 
 
 NODE_GROUP_OUTPUTS = {"NodeGroup": {"Value": {"Ref": "NodeGroup"}}}

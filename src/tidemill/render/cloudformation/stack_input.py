@@ -28,6 +28,7 @@ class StackInput:
     start: datetime | None = None
     end: datetime | None = None
     count: int | None = None
+    engine: bool = True  # False: none will run, so nodes get no taint that only an engine removes
 
     @property
     def reserved(self) -> bool:
@@ -44,6 +45,7 @@ def resolve_stack_input(
     start: datetime | None = None,
     end: datetime | None = None,
     count: int | None = None,
+    engine: bool = True,
 ) -> StackInput:
     """The input with what the documents imply. Raises SpecError where they leave a choice that is not made."""
     if start is not None and end is not None and end <= start:
@@ -58,6 +60,7 @@ def resolve_stack_input(
         start=start,
         end=end,
         count=count,
+        engine=engine,
     )
 
 

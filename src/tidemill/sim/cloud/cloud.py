@@ -2,8 +2,8 @@
 
 The first methods are the port. Below them are what a scenario does to the account (what exists beforehand, what people
 do, faults) and the state that reports and invariants read. It knows nothing of Kubernetes: a simulated cluster listens
-through `on_instance`. Each part has its own module: market, purchases, extensions, reservations, launches, instances,
-scaling_groups, node_groups, block_end, faults, events.
+through `on_instance`. Each part has its own module: market, purchases, extensions, reservations,
+on_demand_reservations, launches, instances, scaling_groups, node_groups, block_end, faults, events.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tidemill.sim.cloud.instances import InstanceHistory, Instances
 from tidemill.sim.cloud.launches import Launches, RefusedLaunch
 from tidemill.sim.cloud.market import OfferMarket
 from tidemill.sim.cloud.node_groups import NodeGroups
+from tidemill.sim.cloud.on_demand_reservations import OnDemandReservations
 from tidemill.sim.cloud.purchases import BlockPurchases, Purchase
 from tidemill.sim.cloud.reservations import Reservations, owned_reservation
 from tidemill.sim.cloud.scaling_groups import ScalingGroups
@@ -101,8 +102,14 @@ class SimCloud:
             BlockEnd(timeline, journal, self._reservations, self._instances, self.groups).follow
         )
         BlockEvents(timeline, self.events, self._reservations, self._instances)
-        self._reservations.on_active.append(self._bill_odcr)
-        self._reservations.on_expired.append(self._end_odcr)
+        self.on_demand_reservations = OnDemandReservations(
+            timeline,
+            catalog,
+            seed=seed,
+            market=market,
+            reservations=self._reservations,
+            instances=self._instances,
+        )
         self._instances.on_slot_clean.append(self._slot_clean)
         self._foreign = 0
 
@@ -227,6 +234,10 @@ class SimCloud:
         if target is None:
             raise Refused(f"there is no block '{block}'")
         self._extensions.by_hand(target, by, pays=payment_succeeds, settles_after=settles_after)
+
+    def boot_at_once(self, *, yes: bool = True) -> None:
+        """Instances launched from now on run a second later, for those who wait in real time."""
+        self._instances.boot_at_once = yes
 
     # --- what goes wrong: a target is a pool, a block's name or id, a type, a zone, a kind of source --
 
@@ -376,19 +387,3 @@ class SimCloud:
     def _slot_clean(self, instance: Instance) -> None:
         if instance.source.id:
             self._reservations.give_back(instance.source.id)
-
-    def _bill_odcr(self, reservation: Reservation) -> None:
-        if reservation.kind is SourceKind.ODCR:
-            self._instances.meters[SourceKind.ODCR].start(self._odcr_usd_h(reservation), self._timeline.now())
-
-    def _end_odcr(self, reservation: Reservation) -> None:
-        """Its instances run on and are billed as on-demand ones."""
-        if reservation.kind is not SourceKind.ODCR:
-            return
-        self._instances.meters[SourceKind.ODCR].stop(self._odcr_usd_h(reservation), self._timeline.now())
-        usd_h = self._catalog.types[reservation.instance_type].on_demand_usd_h or 0.0
-        for history in self._instances.on(reservation.source):
-            self._instances.bill_by_the_hour(history, usd_h)
-
-    def _odcr_usd_h(self, reservation: Reservation) -> float:
-        return reservation.count * (self._catalog.types[reservation.instance_type].on_demand_usd_h or 0.0)

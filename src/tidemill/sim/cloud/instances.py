@@ -103,6 +103,7 @@ class Instances:
         self._answer: tuple[Instance, ...] | None = None
         self._live: dict[str, InstanceHistory] = {}
         self.version = 0  # counts changes of any instance
+        self.boot_at_once = False
         self.instance_histories: dict[str, InstanceHistory] = {}
         self.live_at: Counter[tuple[Source, str, str]] = (
             Counter()
@@ -147,7 +148,8 @@ class Instances:
             self._timeline.after(history.delays.seen, lambda: self._list(history))
         else:
             self._list(history)
-        self._timeline.after(history.delays.boot, lambda: self._run(history))
+        boot = timedelta(seconds=1) if self.boot_at_once else history.delays.boot
+        self._timeline.after(boot, lambda: self._run(history))
 
     def tag(self, instance_id: str, tags: Pairs) -> None:
         """These are its tags from now on."""

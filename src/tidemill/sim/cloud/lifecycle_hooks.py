@@ -12,7 +12,7 @@ from tidemill.model.ec2_facts import LONGEST_HOOK_WAIT
 from tidemill.model.errors import Gone, Refused
 from tidemill.sim.cloud.events import AUTOSCALING, Events
 from tidemill.sim.cloud.scaling_group import AutoScalingGroup, GroupMember, LifecycleHook, Wait
-from tidemill.sim.timeline import Journal, Timeline, seeded_id
+from tidemill.sim.timeline import Journal, Timeline, seeded_uuid
 from tidemill.spec.units import format_instant
 
 SHORTEST_S, LONGEST_S = 30, 7200
@@ -58,7 +58,7 @@ class LifecycleHooks:
         if hook is None:
             return False
         now = self._timeline.now()
-        token = seeded_id("la", self._seed, group.name, member.instance_id, now.isoformat())
+        token = seeded_uuid(self._seed, "lifecycle action", group.name, member.instance_id, now.isoformat())
         member.state = "Terminating:Wait"
         member.wait = Wait(hook, token, now, now, lambda: None)
         self._set_time(group, member, now + timedelta(seconds=hook.heartbeat_s))

@@ -179,6 +179,19 @@ class Reservations:
         if self._change(record):
             self._wakes(f"block-closing {reservation_id}")
 
+    # --- on-demand reservations are changed by hand -------------------------------------------------
+
+    def resize(self, reservation_id: str, count: int, end: datetime | None) -> Reservation:
+        record = self._records[reservation_id]
+        if self._change(record, count=count, end=end):
+            self._tell(record, "block-changed", f"{count} x {record.now.instance_type}")
+            self._follow_end(record)
+        return record.now
+
+    def cancel(self, reservation_id: str) -> None:
+        record = self._records[reservation_id]
+        self._end(record, ReservationState.CANCELLED, "block-cancelled", "cancelled")
+
     # --- extensions ---------------------------------------------------------------------------------
 
     def await_extension(self, reservation_id: str, to: datetime) -> None:
@@ -231,8 +244,11 @@ class Reservations:
         # An extension may have moved the end since this was scheduled, and a failed payment has none.
         if record.now.end != end or record.now.state not in LIVE_STATES:
             return
-        self._change(record, state=ReservationState.EXPIRED)
-        self._tell(record, "block-expired", "its time is over")
+        self._end(record, ReservationState.EXPIRED, "block-expired", "its time is over")
+
+    def _end(self, record: _Record, state: ReservationState, event: str, text: str) -> None:
+        self._change(record, state=state)
+        self._tell(record, event, text)
         self._forget_later(record)
         for listener in self.on_expired:
             listener(record.now)

@@ -56,6 +56,9 @@ class ScalingGroups:
     def all(self) -> tuple[AutoScalingGroup, ...]:
         return tuple(self._by_name.values())
 
+    def find(self, name: str) -> AutoScalingGroup | None:
+        return self._by_name.get(name)
+
     def get(self, name: str) -> AutoScalingGroup:
         group = self._by_name.get(name)
         if group is None:

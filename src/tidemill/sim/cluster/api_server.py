@@ -33,6 +33,10 @@ def source_of(node: KubeNode) -> str:
     return ""
 
 
+def _age(pod: Pod) -> datetime:
+    return pod.created_at
+
+
 @dataclass(frozen=True, slots=True)
 class PodRun:
     """A pod's time on a node, from its start to its end."""
@@ -69,6 +73,7 @@ class ApiServer:
         self.node_infos: dict[str, NodeInfo] = {}
         self.bound_pods: BoundPods | None = None  # from the first pod on that has rules about other pods
         self.lowest_priority = 0  # of all pods there ever were: nobody with no more than that can preempt
+        self.shown_only: set[str] = set()  # uids of pods that a Job is yet to make: nobody schedules them
         self.waiting: dict[str, None] = {}  # uids the scheduler may place, in order of arrival
         self.gpus_used: Counter[str] = Counter()  # by source label, running non-daemon pods
         self.gpus_ready: Counter[str] = Counter()  # by source label, nodes open to pods
@@ -118,7 +123,9 @@ class ApiServer:
 
     def all_pods(self) -> tuple[Pod, ...]:
         if self._pods_read is None:
-            self._pods_read = tuple(self.pods.values())
+            pods = self.pods.values()
+            # A Job that is suspended again is shown with its old age.
+            self._pods_read = tuple(sorted(pods, key=_age) if self.shown_only else pods)
         return self._pods_read
 
     def all_nodes(self) -> tuple[KubeNode, ...]:
@@ -149,7 +156,8 @@ class ApiServer:
             self._pod_moved(pod, +1)
         if pod.phase is PodPhase.RUNNING and (before is None or before.phase is not PodPhase.RUNNING):
             self._count_used(pod, +1)
-        if pod.node or pod.gated or pod.held_by_others or pod.deleting_until is not None:
+        held = pod.gated or pod.held_by_others or pod.uid in self.shown_only
+        if pod.node or held or pod.deleting_until is not None:
             self.waiting.pop(pod.uid, None)
         else:
             if pod.uid not in self.waiting:
@@ -160,6 +168,7 @@ class ApiServer:
 
     def drop_pod(self, uid: str) -> Pod:
         pod = self.pods.pop(uid)
+        self.shown_only.discard(uid)
         self._pods_read = None
         self._pods_on.pop(pod.node, None)
         self.pod_changes += 1

@@ -26,7 +26,8 @@ from tidemill.sim.cluster.kubelet import Eviction, Kill, Kubelets, PodOwner
 from tidemill.sim.cluster.node_lifecycle import NodeLifecycle, NodeTruth
 from tidemill.sim.cluster.scheduler import Scheduler
 from tidemill.sim.cluster.services import Services
-from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
+from tidemill.sim.cluster.suspended_jobs import SuspendedJobs
+from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth, held_tolerated
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.scenario import JobStream, Service
@@ -45,7 +46,9 @@ class SimCluster:
         seed: int,
         wake: Callable[[str], None],
         verbose: bool = False,
+        suspended_jobs: bool = False,
     ) -> None:
+        """`suspended_jobs`: Jobs are held as in a real cluster, by suspension; otherwise by gates on their pods."""
         self._timeline = timeline
         self._journal = journal
         self._api = ApiServer(timeline, journal, wake, verbose=verbose)
@@ -57,6 +60,8 @@ class SimCluster:
         self._kubelets = Kubelets(self._api, seed, owners)
         self._jobs.attach(self._kubelets)
         self._services.attach(self._kubelets)
+        if suspended_jobs:
+            self._jobs.suspended = SuspendedJobs(self._api, seed, self._kubelets.delete)
         self._nodes = NodeLifecycle(self._api, self._kubelets, catalog, spec, seed)
         self._scheduler = Scheduler(self._api, self._kubelets.bind, self._preempt, self._services.allowances)
         self._api.request_scheduling = self._scheduler.request_pass
@@ -76,18 +81,22 @@ class SimCluster:
             self._view = ClusterView(nodes, pods, budgets, self._api.pods_by_node(), workloads)
         return self._view
 
-    def admit(self, pod: str, source_label: str, ends_at: datetime | None, pool: str = "") -> None:
+    def admit(self, pods: Sequence[str], source_label: str, ends_at: datetime | None, pool: str = "") -> None:
         """A pin cannot be taken back: for a pod that has no gate any more, nothing changes."""
-        current = self._api.pod(pod)
-        if current.gated:
-            shape = _in_pool(current.shape, pool) if pool else current.shape
-            self._api.put_pod(
-                replace(current, gated=False, pinned_to=source_label, ends_at=ends_at, shape=shape)
-            )
-            if ends_at is not None:
-                self._journal.add(
-                    "end-announced", current.full_name, f"told at its start: {format_instant(ends_at)}"
+        for current in [self._api.pod(pod) for pod in pods]:
+            if not current.gated:
+                continue
+            shape = _admitted(current.shape, pool)
+            if current.uid in self._api.shown_only and self._jobs.suspended is not None:
+                job = self._jobs.job_of(current)
+                self._jobs.suspended.admit(job, source_label, ends_at, shape)
+            else:
+                self._api.put_pod(
+                    replace(current, gated=False, pinned_to=source_label, ends_at=ends_at, shape=shape)
                 )
+            if ends_at is not None:
+                told = f"told at its start: {format_instant(ends_at)}"
+                self._journal.add("end-announced", current.full_name, told)
 
     def mark_ready(self, node: str) -> None:
         current = self._api.node(node)
@@ -145,22 +154,37 @@ class SimCluster:
         current = self._api.pod(pod)
         if not self._services.may_evict(current):
             return False
-        if current.deleting_until is None:
+        if current.deleting_until is None and not self._suspended(current):
             self._record_eviction(current, None, forced=False)
             self._kubelets.delete(current)
         return True
 
     def delete(self, pod: str, grace_s: int | None, *, disruption: bool) -> None:
         current = self._api.pod(pod)
+        if self._suspended(current):
+            return
         if self._kubelets.changes_anything(current, grace_s):
             self._record_eviction(current, grace_s, forced=disruption and grace_s is not None)
         self._kubelets.delete(current, grace_s, disruption=disruption)
+
+    def _suspended(self, pod: Pod) -> bool:
+        """Suspends the Job of a pod that is to go, where Jobs are held so. True: there is no pod to delete."""
+        suspended = self._jobs.suspended
+        if suspended is None or not pod.workload.startswith("Job/"):
+            return False
+        if pod.uid in self._jobs.job_of(pod).members.values():
+            suspended.suspend(self._jobs.job_of(pod), but=pod.uid)
+        return pod.uid in self._api.shown_only
 
     def restart(self, workload: str, token: str) -> None:
         self._services.restart(workload, token)
 
     def scale(self, workload: str, replicas: int, added: int, going: Sequence[str]) -> None:
         self._services.scale(workload, replicas, added, going)
+
+    def is_empty(self, instance_id: str) -> bool:
+        """The simulated scheduler sees a taint at once."""
+        return all(pod.daemon for pod in self.pods_on(instance_id))
 
     def remove_node(self, node: str) -> None:
         self._nodes.remove(node)
@@ -212,6 +236,10 @@ class SimCluster:
         )
         self._nodes.end_at_launch = end_at_launch
         self._nodes.on_joined = self._kubelets.on_bound = agents.look
+
+    def without_node_checks(self) -> None:
+        """From now on no node check reports on a node: its registered devices are all there is to go by."""
+        self._nodes.checks = False
 
     def run_daemons(self, asking: Amounts) -> None:
         """On every node that joins from now on: what all daemon pods there ask for together."""
@@ -305,6 +333,11 @@ class SimCluster:
         """Bound there, terminating ones and daemons included; by node name or instance id."""
         return tuple(self._api.on(self._nodes.node_name(node) if node in self._nodes.history else node))
 
+    def fits(self, pod: Pod, node: str) -> bool:
+        """Whether kube-scheduler would bind a waiting pod to this node, once it is admitted."""
+        admitted = replace(pod, shape=held_tolerated(pod.shape)) if pod.gated else pod
+        return self._scheduler.fits(admitted, node)
+
     def emptied_at(self, source_label: str) -> datetime | None:
         """When the last non-daemon pod left the nodes of a source; None: some are there, or none ever was."""
         if self._api.pods_on_source[source_label]:
@@ -343,6 +376,7 @@ class SimCluster:
 
 
 @lru_cache(maxsize=4096)
-def _in_pool(shape: PodShape, pool: str) -> PodShape:
-    """A pin is a node selector; pods of one template stay of one shape."""
-    return replace(shape, node_selector=(*shape.node_selector, (names.LABEL_POOL, pool)))
+def _admitted(shape: PodShape, pool: str) -> PodShape:
+    """A pin is a node selector, and nodes for admitted pods are tolerated; pods of one template stay of one shape."""
+    pin = ((names.LABEL_POOL, pool),) if pool else ()
+    return replace(held_tolerated(shape), node_selector=(*shape.node_selector, *pin))

@@ -13,6 +13,7 @@ from datetime import timedelta
 from tidemill.model.pods import Gang, Pod, PodPhase, PodShape
 from tidemill.sim.cluster.api_server import ApiServer, source_of
 from tidemill.sim.cluster.kubelet import Kubelets, PodEnd
+from tidemill.sim.cluster.suspended_jobs import SuspendedJobs
 from tidemill.sim.cluster.workloads import JobTruth, Progress, shape_of, terms_of
 from tidemill.spec.scenario import JobStream
 from tidemill.spec.units import format_duration
@@ -40,6 +41,9 @@ class Jobs:
         ] = {}  # by identity of the stream, which it keeps
         self._refusals: dict[str, int] = {}
         self.by_name: dict[str, JobTruth] = {}
+        self.suspended: SuspendedJobs | None = (
+            None  # set: Jobs are held by suspension, not by gates on their pods
+        )
         self._gangs: dict[str, JobTruth] = {}
 
     def open_gangs(self) -> Iterator[JobTruth]:
@@ -83,10 +87,13 @@ class Jobs:
             known = self._shape_of[id(stream)] = (stream, self._shapes.setdefault(shape, shape))
         return known[1]
 
-    def _job_of(self, pod: Pod) -> JobTruth:
+    def job_of(self, pod: Pod) -> JobTruth:
         return self.by_name[pod.workload.partition("/")[2]]
 
     def _create(self, job: JobTruth, index: int, message: str = "") -> None:
+        if self.suspended is not None:
+            self.suspended.create(job, index, message)
+            return
         name = f"{job.name}-{index}-{job.attempts[index]}"
         pod = Pod(
             uid=f"uid-{job.namespace}-{name}",
@@ -107,7 +114,7 @@ class Jobs:
     # --- what kubelets report -----------------------------------------------------------------------
 
     def pod_started(self, pod: Pod) -> None:
-        job = self._job_of(pod)
+        job = self.job_of(pod)
         self._refusals.pop(pod.workload, None)
         job.sources.add(source_of(self._api.node(pod.node)))
         if not self._all_running(job):
@@ -122,13 +129,13 @@ class Jobs:
 
     def pod_leaving(self, pod: Pod, *, counts: bool) -> None:
         """Work stops when the first pod is deleted: what is done after that does not count."""
-        job = self._job_of(pod)
+        job = self.job_of(pod)
         self._interrupt(job, f"{pod.name} was told to stop")
         if counts and not job.over:
             self._count_failure(job, f"{pod.name} was deleted without DisruptionTarget")
 
     def pod_gone(self, pod: Pod, end: PodEnd) -> None:
-        job = self._job_of(pod)
+        job = self.job_of(pod)
         index = next((index for index, member in job.members.items() if member == pod.uid), None)
         if job.over or index is None:
             return
@@ -142,16 +149,20 @@ class Jobs:
 
     def _replace(self, job: JobTruth, index: int, lost: Pod, end: PodEnd) -> None:
         job.attempts[index] += 1
+        attempt = job.attempts[index]
         if end is not PodEnd.REFUSED:
             self._create(job, index)
             return
-        del job.members[index]
+        if self.suspended is not None:
+            self.suspended.show(job, index)
+        else:
+            del job.members[index]
         refusals = self._refusals.get(job.workload, 0)
         self._refusals[job.workload] = refusals + 1
         message = f"{lost.name} was refused by {lost.node}: {lost.message}; trying again"
 
         def again() -> None:
-            if not job.over:
+            if not job.over and job.attempts[index] == attempt:
                 self._create(job, index, message)
 
         self._api.timeline.after(refusal_backoff(refusals), again)
@@ -211,7 +222,7 @@ class Jobs:
 
     def checkpoint_requested(self, pod: Pod) -> None:
         """A pod that acknowledges has written its checkpoint after `checkpointTime`, if it is still there."""
-        stream = self._job_of(pod).stream
+        stream = self.job_of(pod).stream
         if stream.acknowledges and stream.resumes_every is not None and pod.phase is PodPhase.RUNNING:
             delay = max(stream.checkpoint_time, timedelta(seconds=1))
             self._api.timeline.after(delay, lambda: self._checkpoint_written(pod))
@@ -223,7 +234,7 @@ class Jobs:
         now = self._api.timeline.now()
         self._api.put_pod(replace(pod, checkpoint_done_at=now))
         self._api.journal.add("checkpoint-done", pod.full_name, "it has written its checkpoint")
-        job = self._job_of(pod)
+        job = self.job_of(pod)
         asked = [
             member.checkpoint_requested_at
             for member in self._present(job)

@@ -22,7 +22,7 @@ from tidemill.sim.cluster.api_server import ApiServer
 from tidemill.sim.cluster.kubelet import Kubelets, gpu_pods
 from tidemill.sim.timeline import stream
 from tidemill.spec import Spec, names
-from tidemill.spec.compute_pool import TaintSpec
+from tidemill.spec.compute_pool import ComputePoolSpec, TaintSpec
 from tidemill.spec.node_class import fingerprint
 
 JOIN_S = (180, 300)  # from launch: boot, bootstrap, kubelet registration
@@ -81,6 +81,7 @@ class NodeLifecycle:
         # What a deadline agent is given at launch; without agents no node knows its end.
         self.end_at_launch: Callable[[Instance], datetime | None] = lambda instance: None
         self.on_joined: Callable[[str], None] = lambda node: None
+        self.checks = True  # every node has a node check; without it nothing reports on a node
         self.daemon = _DAEMON  # what the daemon pods of a node ask for, as one
 
     def arm(self, kind: FaultKind, count: int, target: str, delay: timedelta = timedelta(0)) -> None:
@@ -146,7 +147,8 @@ class NodeLifecycle:
             ready=True,
             allocatable=kind.allocatable if bare else _without_devices(kind.allocatable),
             labels=self._labels(instance, kind, truth),
-            taints=(*_taints(pool.taints), *_taints(pool.startup_taints), Taint(names.TAINT_STARTUP)),
+            taints=_all_taints(pool),
+            check="running" if self.checks else "",
             ends_at=truth.ends_at,
         )
         # The scheduler counts on the devices from the start, as it does when a kubelet remembers them
@@ -212,7 +214,7 @@ class NodeLifecycle:
         node = self._api.node(truth.name)
         theirs = _taints(self.spec.pools[truth.pool].spec.startup_taints)
         left = tuple(taint for taint in node.taints if taint not in theirs)
-        self._api.put_node(replace(node, check="passed", taints=left))
+        self._api.put_node(replace(node, check="passed" if self.checks else "", taints=left))
         self._api.journal.add("node-check-passed", truth.name, "every device answers")
         self._api.wake(f"{truth.name} passed its check")
 
@@ -227,7 +229,7 @@ class NodeLifecycle:
             node, truth = self._api.nodes[name], self.by_name[name]
             if (
                 node.ready
-                and node.check == "passed"
+                and node.check != "failed"
                 and truth.ready_at is not None
                 and matches_target(truth, target)
             ):
@@ -247,6 +249,9 @@ class NodeLifecycle:
             resource = kind.accelerator.resource
             left = tuple((name, count - (name == resource)) for name, count in left)
             self._api.node_infos[node.name].shrink(resource, 1)
+        if not self.checks:
+            self._api.put_node(replace(node, allocatable=left))
+            return
         self._api.put_node(replace(node, allocatable=left, check="failed", check_message=GPU_FAILURE))
         self._api.journal.add("node-check-failed", truth.name, GPU_FAILURE)
         self._api.wake(f"{truth.name} failed its check")
@@ -280,6 +285,12 @@ class NodeLifecycle:
 def matches_target(truth: NodeTruth, target: str) -> bool:
     """`target` names a pool, a source, an instance type or an instance; empty matches everything."""
     return target in ("", truth.pool, truth.source, truth.instance_type, truth.instance_id)
+
+
+def _all_taints(pool: ComputePoolSpec) -> tuple[Taint, ...]:
+    """Those that a node joins with."""
+    held = (Taint(names.TAINT_HELD),) if pool.admitted_pods_only else ()
+    return (*_taints(pool.taints), *_taints(pool.startup_taints), *held, Taint(names.TAINT_STARTUP))
 
 
 def _taints(written: tuple[TaintSpec, ...]) -> tuple[Taint, ...]:

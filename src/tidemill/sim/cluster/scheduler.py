@@ -114,6 +114,14 @@ class Scheduler:
             self._due = True
             self._api.timeline.after(_PASS_DELAY, self._pass)
 
+    def fits(self, pod: Pod, node: str) -> bool:
+        """Whether this pod could be bound there as things are; a gate on it is not looked at."""
+        info, pod_class = self._api.node_infos[node], self._class_of(pod)
+        if info not in pod_class.nodes or info.free_share_after(pod_requests(pod.shape)) is None:
+            return False
+        filters = self._pod_filters(pod, pod_class)
+        return filters is None or not filters.rejection(info)
+
     def _pass(self) -> None:
         self._due = False
         self.passes += 1

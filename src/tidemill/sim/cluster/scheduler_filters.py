@@ -59,7 +59,10 @@ def _compares(expression: Expression, value: str | None) -> bool:
     bound = expression.values[0]
     if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(bound)):
         return False
-    return int(value) > int(bound) if expression.operator == "Gt" else int(value) < int(bound)
+    own, limit = int(value), int(bound)
+    if max(abs(own), abs(limit)) >= 2**63:  # ParseInt has 64 bits, and reports the rest as an error
+        return False
+    return own > limit if expression.operator == "Gt" else own < limit
 
 
 # --- one pod and one node -----------------------------------------------------------------------------

@@ -15,7 +15,14 @@ from tidemill.model.pods import DisruptionBudget, Method, Pod, PodPhase, Workloa
 from tidemill.sim.cluster.api_server import ApiServer
 from tidemill.sim.cluster.jobs import refusal_backoff
 from tidemill.sim.cluster.kubelet import Kubelets, PodEnd
-from tidemill.sim.cluster.workloads import ServiceTruth, SetTruth, resolve_share, shape_of, terms_of
+from tidemill.sim.cluster.workloads import (
+    ServiceTruth,
+    SetTruth,
+    held_tolerated,
+    resolve_share,
+    shape_of,
+    terms_of,
+)
 from tidemill.spec.scenario import Service
 
 
@@ -37,7 +44,7 @@ class Services:
 
     def start(self, service: Service) -> ServiceTruth:
         now = self._api.timeline.now()
-        truth = ServiceTruth(service, shape_of(service), terms_of(service), now)
+        truth = ServiceTruth(service, held_tolerated(shape_of(service)), terms_of(service), now)
         truth.sets = sets_of(truth)
         truth.record(now, 0)
         self.by_name[service.name] = truth

@@ -44,6 +44,16 @@ def shape_of(template: PodTemplate) -> PodShape:
     return replace(written, tolerations=(*named, *written.tolerations))
 
 
+TOLERATES_HELD = Toleration(key=names.TAINT_HELD, operator="Exists")
+
+
+def held_tolerated(shape: PodShape) -> PodShape:
+    """May run on nodes for admitted pods: what admission adds, and what services of ours are created with."""
+    if TOLERATES_HELD in shape.tolerations:
+        return shape
+    return replace(shape, tolerations=(*shape.tolerations, TOLERATES_HELD))
+
+
 def terms_of(template: PodTemplate, duration: timedelta | None = None) -> Terms:
     """`duration` is the true one; a job may declare another, or none."""
     expected: timedelta | None = None
@@ -128,6 +138,15 @@ class Stint:
         return max(_NOTHING, until - max(begin, self.since))
 
 
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What admission wrote into a Job's template."""
+
+    source: str
+    ends_at: datetime | None
+    shape: PodShape
+
+
 @dataclass(slots=True)
 class JobTruth:
     """One job from submission to its end. `members` maps a pod's index to the uid of its present pod."""
@@ -149,6 +168,7 @@ class JobTruth:
     members: dict[int, str] = field(default_factory=dict)
     attempts: list[int] = field(default_factory=list)
     stints: list[Stint] = field(default_factory=list)
+    pin: Pin | None = None  # of a Job that is held by suspension, once it is admitted
 
     def begin(self, since: datetime, source: str) -> datetime:
         """All members run, and have loaded at `since`; when it would be finished."""
@@ -285,7 +305,8 @@ class ServiceTruth:
 
     @property
     def promised(self) -> bool:
-        return self.service.zero_downtime
+        """zeroDowntime without a minimum promises nothing, as `validate` says: all replicas may leave together."""
+        return self.service.zero_downtime and self.min_available > 0
 
     @property
     def minimum(self) -> int:

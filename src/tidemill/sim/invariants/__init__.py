@@ -1,21 +1,27 @@
-"""The eleven invariants, checked on the simulator's own state and never on what the engine believes.
+"""The sixteen invariants, checked on the simulator's own state and never on what the engine believes.
 
 Safety invariants hold at every instant, the others within a stated bound. A violation stops the run with the seed, the
 instant and the objects, so that it can be replayed. Each check is in the module of its subject: capacity, money,
-deadlines, plans, workloads.
+deadlines, plans, workloads, purchases, idle nodes, thrash, promises, reported money.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from itertools import chain
 
 from tidemill.engine.loop import Tick
 from tidemill.model.purchases import PurchaseState
 from tidemill.sim.invariants.capacity import ForeignInstances, check_blocks, check_limits
 from tidemill.sim.invariants.deadlines import Deadlines
+from tidemill.sim.invariants.idle_nodes import IdleNodes
 from tidemill.sim.invariants.money import Overflow, check_purchases
 from tidemill.sim.invariants.plans import Plans
+from tidemill.sim.invariants.promises import Promises
+from tidemill.sim.invariants.reported_money import ReportedMoney
+from tidemill.sim.invariants.thrash import Thrash
 from tidemill.sim.invariants.truth import Findings, Truth, Violation
+from tidemill.sim.invariants.usable_purchases import UsablePurchases
 from tidemill.sim.invariants.workloads import Gangs, Orphans, check_services
 from tidemill.store.memory import MemoryLedger
 
@@ -33,13 +39,21 @@ SENTENCES = {
     9: "a service promised zero downtime is below its minimum",
     10: "the plan never becomes empty although nothing new happens",
     11: "something without our owner tag was modified or terminated",
+    12: "a block is bought that its pool cannot use",
+    13: "a prepaid node stands idle while a pod that it could take waits",
+    14: "nodes of a pool are launched and ended again without having taken work",
+    15: "what a person was told did not come true",
+    16: "money that is shown does not add up",
 }
 # What is true for minutes, or costs by the hour, need not be looked at every second.
 LOOK_EVERY = timedelta(minutes=1)
-# Orphans are dated by their own records, so a rare check misses none; their bound is longer by this.
+# Orphans are dated by their own records, so a rare check misses none; their bound is longer by this. Idle nodes are
+# dated by these looks.
 LOOK_FOR_ORPHANS_EVERY = timedelta(minutes=5)
 # What was spent in a month stays spent: a check an hour is enough.
 LOOK_AT_MONEY_EVERY = timedelta(hours=1)
+# Reports are made for people: twice a day.
+LOOK_AT_VIEWS_EVERY = timedelta(hours=12)
 
 
 class Invariants:
@@ -50,6 +64,9 @@ class Invariants:
         self._looked_at = self._looked_for_orphans_at = self._looked_at_money_at = truth.now()
         self._foreign_instances, self._endings, self._plans = ForeignInstances(), Deadlines(), Plans()
         self._gangs, self._orphans, self._overflow = Gangs(), Orphans(), Overflow()
+        self._usable, self._idle_nodes, self._thrash = UsablePurchases(), IdleNodes(), Thrash()
+        self._promises, self._reported = Promises(), ReportedMoney()
+        self._looked_at_views_at = truth.now()
 
     def check(self, now: datetime) -> Violation | None:
         """After every instant at which anything happened."""
@@ -59,8 +76,14 @@ class Invariants:
 
     def check_tick(self, tick: Tick) -> Violation | None:
         """After every tick."""
-        for number, objects in self._plans.check(self._truth, tick):
+        for number, objects in chain(
+            self._plans.check(self._truth, tick), self._promises.check(self._truth, tick)
+        ):
             return Violation(number, tick.world.now, SENTENCES[number], objects)
+        if tick.world.now >= self._looked_at_views_at + LOOK_AT_VIEWS_EVERY:
+            self._looked_at_views_at = tick.world.now
+            for number, objects in self._reported.check(self._truth, tick):
+                return Violation(number, tick.world.now, SENTENCES[number], objects)
         return None
 
     def _all(self, now: datetime) -> Findings:
@@ -73,9 +96,11 @@ class Invariants:
             yield from check_blocks(truth)
             yield from check_limits(truth)
             yield from self._foreign_instances.check(truth)
+            yield from self._thrash.check(truth)
         if len(truth.cloud.purchases) != self._purchases_seen:
             self._purchases_seen = len(truth.cloud.purchases)
             yield from check_purchases(truth)
+        yield from self._usable.check(truth)
         yield from self._bounded(now, cloud_changed)
 
     def _bounded(self, now: datetime, cloud_changed: bool) -> Findings:
@@ -88,6 +113,7 @@ class Invariants:
         if now >= self._looked_for_orphans_at + LOOK_FOR_ORPHANS_EVERY:
             self._looked_for_orphans_at = now
             yield from self._orphans.check(self._truth)
+            yield from self._idle_nodes.check(self._truth)
 
 
 def still_unknown(ledger: MemoryLedger) -> tuple[str, ...]:

@@ -23,12 +23,12 @@ DECIDE_TWICE_EVERY = 101
 # 10: more often than this within the hour is a loop. What legitimately repeats does so every ten minutes.
 REPEAT_BOUND = 15
 REPEAT_SPAN = timedelta(hours=1)
-# So many unused nodes, or three times a reservation's size, or a quarter of those launched, given back within a day:
-# launched for nothing.
+# So many unused nodes, or three times a reservation's size, or a quarter of those launched, or as many as pods started
+# meanwhile (which may have got a place that came free sooner), given back within a day: launched for nothing.
 UNUSED_BOUND = 15
 UNUSED_SPAN = timedelta(days=1)
 # What failed this way may be tried again; a success, or a refusal asked for again, may not.
-MAY_REPEAT = ("retryable", "outcome-unknown", "no-capacity")
+MAY_REPEAT = ("retryable", "outcome-unknown", "no-capacity", "not-yet")
 
 
 class Plans:
@@ -38,7 +38,7 @@ class Plans:
 
     def check(self, truth: Truth, tick: Tick) -> Findings:
         self._ticks += 1
-        twice = self._ticks % DECIDE_TWICE_EVERY == 1 or len(tick.plan.actions) > 1
+        twice = (self._ticks - 1) % DECIDE_TWICE_EVERY == 0 or len(tick.plan.actions) > 1
         if twice and not _is_as_good(tick.plan, truth.decide(truth.spec, tick.world)):
             yield 6, (f"tick {self._ticks}",)
         if tick.outcomes:
@@ -74,7 +74,9 @@ class Plans:
         times = self._noted("unused", source, tick.world.now, UNUSED_SPAN)
         held = truth.cloud.reservation(node.instance.source.id)
         launched = len(self._done["launched", source])  # of many, some come too late for whom they were meant
-        if times > max(UNUSED_BOUND, launched // 4, 3 * held.count if held else 0):
+        if times > max(UNUSED_BOUND, launched // 4, 3 * held.count if held else 0) and (
+            times > truth.pods_started(node.instance.pool, tick.world.now - UNUSED_SPAN)
+        ):
             yield 10, (source, f"{times} nodes given back unused within a day")
 
     def _noted(self, kind: str, about: str, now: datetime, span: timedelta) -> int:

@@ -22,6 +22,8 @@ from tidemill.store.memory import MemoryLedger
 Finding = tuple[int, tuple[str, ...]]  # the invariant's number, the objects involved
 Findings = Iterator[Finding]
 Span = tuple[datetime, datetime]
+# Our Auto Scaling groups go to 0 so long before EC2 terminates, because it waits for no hook.
+GROUP_GOES_TO_ZERO = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,20 @@ class Truth:
         ends = [history.now.ends_at] if history.now.ends_at is not None else []
         block = self.cloud.reservation(history.now.source.id) if history.now.source.id else None
         deadline = None if block is None else block_deadline(block, [history.now.provisioner])
+        if deadline is not None and history.now.provisioner == "asg":
+            deadline -= GROUP_GOES_TO_ZERO
         return min([*ends, deadline] if deadline is not None else ends, default=None)
 
     def soon_over(self, instance_id: str, now: datetime) -> bool:
         """It ends within two hours anyway, so that a drain is for its deadline."""
         deadline = self.deadline_of(self.cloud.instance_histories[instance_id])
         return deadline is not None and deadline - now < timedelta(hours=2)
+
+    def pods_started(self, pool: str, since: datetime) -> int:
+        """Non-daemon pods that started on nodes of a pool: each may be the one that a node was launched for, and have
+        got a place that came free sooner."""
+        nodes = {node.name for node in self.cluster.nodes.values() if node.pool == pool}
+        return sum(run.since >= since and run.node in nodes for run in self.cluster.pod_runs(self.now()))
 
     # --- when the engine could act ---
 

@@ -15,7 +15,8 @@ JOIN_BOUND = timedelta(minutes=25)
 READY_BOUND = timedelta(minutes=30)
 # An emptied node is terminated in the next tick; ten minutes are a resync, the rest a throttled API.
 EMPTY_BOUND = timedelta(minutes=15)
-# 8: stopping survivors takes their grace, and their replacements a tick.
+# 8: a member that leaves has its grace, and only its replacement proves the loss; then the survivors have theirs, and
+# their replacements take a tick.
 GANG_BOUND = timedelta(minutes=10)
 # 9: scheduling and start of a replica, beside its load; and the engine's own reaction, over a whole move.
 MOVE_STARTS = timedelta(minutes=1)
@@ -71,11 +72,12 @@ class Gangs:
         now = truth.now()
         for job in truth.cluster.open_gangs():
             admitted, started = _members(truth, job)
-            if admitted in (0, job.pods) and started in (0, job.pods):
+            whole = started in (0, job.pods) or _is_karpenters(truth, job)
+            if admitted in (0, job.pods) and whole:
                 self._broken.pop(job.name, None)
                 continue
             since = self._broken.setdefault(job.name, now)
-            if truth.able_for(since, now) > GANG_BOUND + job.terms.grace:
+            if truth.able_for(since, now) > GANG_BOUND + 2 * job.terms.grace:
                 sizes = f"{admitted} admitted and {started} started of {job.pods}"
                 yield 8, (job.name, f"{sizes} since {format_instant(since)}")
 
@@ -85,6 +87,17 @@ def _members(truth: Truth, job: JobTruth) -> tuple[int, int]:
     members = [pods[uid] for uid in job.members.values() if uid in pods]
     started = sum(pod.started_at is not None and pod.deleting_until is None for pod in members)
     return sum(not pod.gated for pod in members), started
+
+
+def _is_karpenters(truth: Truth, job: JobTruth) -> bool:
+    """Karpenter launches for pods that are admitted, one by one, and knows no gangs: a warning says so."""
+    pods = truth.cluster.pods
+    on = (
+        truth.history_of_node(pods[uid].node)
+        for uid in job.members.values()
+        if uid in pods and pods[uid].node
+    )
+    return any(history is not None and history.now.provisioner == "karpenter" for history in on)
 
 
 def check_services(truth: Truth) -> Findings:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.catalog import Catalog, InstanceType
-from tidemill.model.errors import Gone, NoCapacity, PortError, Refused
+from tidemill.model.errors import Gone, NoCapacity, OutcomeUnknown, PortError, Refused
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance, KubeNode
 from tidemill.model.pods import Pod, PodShape
@@ -28,7 +28,7 @@ from tidemill.sim.cluster.scheduler_filters import (
     reaches_volumes,
     untolerated_taint,
 )
-from tidemill.sim.karpenter.offerings import NodePool, Object, Offering, offerings
+from tidemill.sim.karpenter.offerings import NodePool, Object, Offering, offered_by_the_hour, offerings
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.platform import KarpenterRef
@@ -37,6 +37,7 @@ from tidemill.spec.platform import KarpenterRef
 _BATCH = timedelta(seconds=1)
 # What had no capacity is not asked for again for so long.
 _UNAVAILABLE = timedelta(minutes=3)
+_ASKS_AGAIN_AFTER = timedelta(seconds=30)
 _NEW_ENOUGH = "1.14.1"  # where the documents do not say which there is
 _LOOKS_FOR_EMPTY_EVERY = timedelta(minutes=1)
 
@@ -65,6 +66,8 @@ class SimKarpenter:
         self._cloud, self._cluster, self._zones = cloud, cluster, tuple(zones)
         self._objects: dict[tuple[str, str], Object] = {}
         self._unavailable_until: dict[tuple[object, ...], datetime] = {}
+        self._unanswered: dict[tuple[object, ...], str] = {}  # the token of a launch, by NodePool and place
+        self._hourly: dict[tuple[object, ...], list[Offering]] = {}  # by NodePool, as it is written
         self._due = self._looking = self._retrying = False
         self._launched = 0
         self.claims: dict[str, NodeClaim] = {}
@@ -202,14 +205,20 @@ class SimKarpenter:
 
     def _offerings(self, pool: NodePool) -> list[Offering]:
         now = self._timeline.now()
-        offered = offerings(pool, self._catalog, self._zones, self._cloud.reservations(), now)
+        key = (pool.name, pool.requirements, tuple(sorted(pool.labels.items())))
+        if key not in self._hourly:
+            self._hourly[key] = offered_by_the_hour(pool, self._catalog, self._zones)
+        offered = offerings(pool, self._catalog, self._hourly[key], self._cloud.reservations(), now)
         return [offering for offering in offered if self._unavailable_until.get(_place(offering), now) <= now]
 
     def _launch(self, pool: NodePool, offering: Offering) -> bool:
-        self._launched += 1
+        place = (pool.name, *_place(offering))
         tags: Pairs = tuple(sorted(pool.node_class.get("tags", {}).items()))
+        # A call that was not answered is repeated with its token, so that nothing is launched twice.
+        id_ = self._unanswered.pop(place, "")
+        self._launched += not id_
         intent = LaunchIntent(
-            id=f"karpenter-{self._launched}",
+            id=id_ or f"karpenter-{self._launched}",
             pool=dict(tags).get(names.TAG_POOL, ""),
             source=offering.source,
             instance_type=offering.kind.name,
@@ -220,6 +229,9 @@ class SimKarpenter:
         )
         try:
             (instance_id,) = self._cloud.launch(intent, tags)
+        except OutcomeUnknown:
+            self._unanswered[place] = intent.id
+            raise
         except NoCapacity as no:
             self._unavailable_until[_place(offering)] = self._timeline.now() + _UNAVAILABLE
             self._journal.add("nodeclaim-failed", pool.name, str(no))
@@ -283,8 +295,12 @@ class SimKarpenter:
         self._timeline.after(grace, lambda: self._end(claim, why))
 
     def _end(self, claim: NodeClaim, why: str) -> None:
-        if claim.instance_id in self.claims:
+        if claim.instance_id not in self.claims:
+            return
+        try:
             self._cloud.terminate(claim.instance_id, by="karpenter", why=why)
+        except PortError:  # throttled: asked again
+            self._timeline.after(_ASKS_AGAIN_AFTER, lambda: self._end(claim, why))
 
     # --- room ---------------------------------------------------------------------------------------
 

@@ -6,9 +6,10 @@ It knows no pod and launches nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from tidemill.catalog import Catalog, InstanceType
@@ -21,6 +22,15 @@ from tidemill.spec.units import parse_duration
 
 Object = Mapping[str, Any]
 _FAMILIES = ("karpenter.k8s.aws", "eks.amazonaws.com")
+_TYPE_LABELS = {
+    names.LABEL_TYPE,
+    names.LABEL_ARCH,
+    *(
+        f"{family}/instance-{what}"
+        for family in _FAMILIES
+        for what in ("category", "family", "generation", "cpu", "hypervisor")
+    ),
+}
 _RESERVATION_TYPE = {SourceKind.BLOCK: "capacity-block", SourceKind.ODCR: "default"}
 
 
@@ -86,10 +96,22 @@ class NodePool:
 
 
 def offerings(
-    pool: NodePool, catalog: Catalog, zones: Iterable[str], reservations: Iterable[Reservation], now: datetime
+    pool: NodePool,
+    catalog: Catalog,
+    hourly: Sequence[Offering],
+    reservations: Iterable[Reservation],
+    now: datetime,
 ) -> list[Offering]:
-    """Reserved capacity first, which is paid for, then the cheapest."""
-    offered = [*_reserved(pool, catalog, reservations, now), *_by_the_hour(pool, catalog, zones)]
+    """Reserved capacity first, which is paid for, then `hourly`: what `offered_by_the_hour` says."""
+    return [*_ordered(pool, _reserved(pool, catalog, reservations, now)), *hourly]
+
+
+def offered_by_the_hour(pool: NodePool, catalog: Catalog, zones: Iterable[str]) -> list[Offering]:
+    """The cheapest first. It is the same as long as the object is."""
+    return _ordered(pool, _by_the_hour(pool, catalog, zones))
+
+
+def _ordered(pool: NodePool, offered: Iterable[Offering]) -> list[Offering]:
     allowed = [offering for offering in offered if matches(pool.requirements, offering.labels)]
     return sorted(allowed, key=lambda offer: (offer.usd_h, offer.kind.name, offer.zone, offer.source))
 
@@ -118,8 +140,9 @@ def _reserved(
 
 def _by_the_hour(pool: NodePool, catalog: Catalog, zones: Iterable[str]) -> Iterator[Offering]:
     places = sorted(zones)
+    of_types = tuple(one for one in pool.requirements if one.key in _TYPE_LABELS)
     for kind in catalog.types.values():
-        if kind.on_demand_usd_h is None:
+        if kind.on_demand_usd_h is None or not matches(of_types, _labels_of_type(kind)):
             continue
         for zone in places:
             for source in (Source(SourceKind.ON_DEMAND), Source(SourceKind.SPOT)):
@@ -137,20 +160,27 @@ def _selects(term: Mapping[str, Any], reservation: Reservation) -> bool:
 def _labels(
     pool: NodePool, kind: InstanceType, zone: str, capacity: str, more: Mapping[str, str]
 ) -> dict[str, str]:
+    return {
+        **pool.labels,
+        **_labels_of_type(kind),
+        names.LABEL_ZONE: zone,
+        "karpenter.sh/capacity-type": capacity,
+        "karpenter.sh/nodepool": pool.name,
+        **_of_families(more),
+    }
+
+
+@cache
+def _labels_of_type(kind: InstanceType) -> dict[str, str]:
     described = {
         "instance-category": kind.category,
         "instance-family": kind.family,
         "instance-generation": str(kind.generation),
         "instance-cpu": str(kind.vcpus),
         "instance-hypervisor": kind.hypervisor,
-        **more,
     }
-    return {
-        **pool.labels,
-        names.LABEL_TYPE: kind.name,
-        names.LABEL_ZONE: zone,
-        names.LABEL_ARCH: kind.arch,
-        "karpenter.sh/capacity-type": capacity,
-        "karpenter.sh/nodepool": pool.name,
-        **{f"{family}/{key}": value for family in _FAMILIES for key, value in described.items()},
-    }
+    return {names.LABEL_TYPE: kind.name, names.LABEL_ARCH: kind.arch, **_of_families(described)}
+
+
+def _of_families(described: Mapping[str, str]) -> dict[str, str]:
+    return {f"{family}/{key}": value for family in _FAMILIES for key, value in described.items()}

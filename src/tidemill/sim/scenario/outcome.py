@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from tidemill.report.costs import NO_COSTS, Costs
+from tidemill.report.savings import NOTHING_PAID, Savings
 from tidemill.sim.cluster.kubelet import Eviction
 from tidemill.sim.invariants.truth import Violation
 from tidemill.spec.units import format_instant
@@ -37,6 +38,8 @@ class BlockRow:
     gpu_hours_used: float
     delivered_on_demand_usd: float | None = None  # what the hours paid for would have cost on demand
     used_on_demand_usd: float | None = None  # and the used ones; None: no on-demand price is known
+    fee_drawn: bool = False  # the simulator drew its fee, around the catalog's rate
+    catalog_fee_usd: int | None = None  # the fee at the catalog's rate; None: it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,30 @@ class OnDemandEquivalent:
     unpriced: tuple[str, ...] = ()  # types without a known on-demand price: not in the sums
 
 
+UnservedKind = Literal["uncovered", "down", "failed", "late", "waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """What people asked for and did not get: demand windows without their instances, services that were down, jobs that
+    failed, were late, or still wait although there was time for them."""
+
+    kind: UnservedKind
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Safe: no invariant was violated. Served: nothing is in `unserved`; None: the run stopped at a violation. Worth
+    it: it cost less than the same work on demand; None: nothing was paid in advance, or no price is known."""
+
+    safe: bool = True
+    served: bool | None = True
+    worth_it: bool | None = None
+    unserved: tuple[Unserved, ...] = ()
+    savings: Savings = NOTHING_PAID
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """Step functions over time: each value holds until the next instant."""
@@ -187,6 +214,8 @@ class Outcome:
     on_demand_equivalent: OnDemandEquivalent = OnDemandEquivalent()
     alerts: tuple[AlertRow, ...] = ()
     costs: Costs = NO_COSTS  # what everything cost, by pool, team and workload
+    verdict: Verdict = Verdict()
+    files: tuple[str, ...] = ()  # that it was read from
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object; jobs are counted, the rows are under `job_rows`."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime, timedelta
 
 from tidemill.model.capacity import ReservationState
+from tidemill.model.changes import changed
 from tidemill.model.nodes import INSTANCE_UP_STATES
 from tidemill.model.plan import Plan, Unmet, UnmetCode, Warning
 from tidemill.model.reasons import HoldReason
@@ -101,23 +102,15 @@ class ReasonHistory:
     warned: dict[tuple[object, ...], WarningSpan] = field(default_factory=dict)
     _waits: dict[str, _Wait] = field(default_factory=dict)
     _held: dict[str, dict[tuple[object, ...], HeldFor]] = field(default_factory=dict)
+    _unmet: tuple[Unmet, ...] = ()  # of the last plan
+    _has_capacity: bool = False
 
     def record(self, world: World, plan: Plan) -> list[Warning]:
         """Returns the warnings that are new."""
         if not (plan.unmet or plan.warnings or self._waits):
             return []
-        now, has_capacity = world.now, _has_capacity(world)
-        before, self._waits = self._waits, {}
-        for unmet in plan.unmet:
-            wait = before.pop(unmet.pod, None)
-            if wait is not None and (
-                wait.has_capacity != has_capacity or (wait.unmet is not unmet and wait.unmet != unmet)
-            ):
-                self._close(wait, now)
-                wait = None
-            self._waits[unmet.pod] = wait or _Wait(unmet, now, has_capacity)
-        for wait in before.values():
-            self._close(wait, now)
+        self._record_waits(world.now, plan.unmet, _has_capacity(world))
+        now = world.now
         news = []
         for warning in plan.warnings:
             key = (warning.about, *topic(warning.reason))
@@ -127,6 +120,24 @@ class ReasonHistory:
             first = known.first if known is not None else now
             self.warned[key] = WarningSpan(warning.about, warning.reason, first, now)
         return news
+
+    def _record_waits(self, now: datetime, unmet: tuple[Unmet, ...], has_capacity: bool) -> None:
+        """What was said of a pod before, in the very same object, need not be looked at."""
+        gone, said = changed(self._unmet, unmet)
+        if has_capacity != self._has_capacity:
+            said = list(unmet)
+        self._unmet, self._has_capacity = unmet, has_capacity
+        still = {one.pod for one in said}
+        for one in gone:
+            if one.pod not in still:
+                self._close(self._waits.pop(one.pod), now)
+        for one in said:
+            wait = self._waits.get(one.pod)
+            if wait is not None and wait.has_capacity == has_capacity and wait.unmet == one:
+                continue
+            if wait is not None:
+                self._close(wait, now)
+            self._waits[one.pod] = _Wait(one, now, has_capacity)
 
     def reason(self, pod: str) -> HoldReason | None:
         """The last one it waited for; None where it never waited."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import cast
 
+from tidemill.decide import Memory
 from tidemill.decide import decide as the_decision
 from tidemill.engine.loop import AFTER_FAILING, Decide, Engine, Tick
 from tidemill.engine.planner_runner import InlineExecutor, PlannerExecutor
@@ -22,7 +23,7 @@ from tidemill.ports import Cloud, Cluster, Ledger
 from tidemill.ports.compute import Compute
 from tidemill.provision.group_reconciler import uses_groups
 from tidemill.provision.karpenter.reconciler import KarpenterReconciler, karpenter_pools
-from tidemill.provision.provisioned_cloud import PlannedChange, ProvisionedCloud, Reconcilers
+from tidemill.provision.provisioned_cloud import PlannedChange, ProvisionedCloud, Reconcilers, ends_of
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cloud.compute import SimCompute
 from tidemill.sim.cluster.cluster import SimCluster
@@ -67,8 +68,10 @@ class Rehearsal:
         cloud: Callable[..., SimCloud] = SimCloud,
         planner_executor: Callable[[], PlannerExecutor] = InlineExecutor,
         through: Callable[[Rehearsal], ProvisionedCloud] | None = None,
+        suspended_jobs: bool = False,
     ) -> None:
-        """`through`: how the engine reaches the account, such as over the wire; None: in process."""
+        """`through`: how the engine reaches the account, such as over the wire; None: in process. `suspended_jobs`:
+        Jobs are held by suspension, as in a real cluster."""
         self.spec, self.scenario, self.seed = spec, scenario, seed
         self.start = scenario.spec.start
         self.end = self.start + scenario.spec.duration
@@ -86,8 +89,9 @@ class Rehearsal:
             market=scenario.spec.market, wake=self._wake,
         )  # fmt: skip
         self.cluster = SimCluster(
-            self.timeline, self.journal, spec.catalog, spec, seed=seed, wake=self._wake, verbose=verbose
-        )
+            self.timeline, self.journal, spec.catalog, spec, seed=seed, wake=self._wake, verbose=verbose,
+            suspended_jobs=suspended_jobs,
+        )  # fmt: skip
         self.cloud.on_instance.append(self.cluster.instance_changed)
         deployment = spec.platform.spec.deployment
         self.compute = SimCompute(self.cloud, self.timeline, deployment, spec.platform.spec.subnets)
@@ -100,8 +104,9 @@ class Rehearsal:
             if owned.owned:
                 self.ledger.adopt(Adoption(id_, owned.pool, "the scenario", self.start))
         schedule_scenario(scenario, seed, self)
+        again = _with_another_past(decide)
         self._truth = Truth(
-            spec, self.cloud, self.cluster, self.ledger, self.journal, self.timeline.now, decide
+            spec, self.cloud, self.cluster, self.ledger, self.journal, self.timeline.now, again
         )
         if scenario.spec.deadline_agent:
             self._truth.agents = True
@@ -237,9 +242,9 @@ class Rehearsal:
         return Reconcilers(groups, *self._karpenter_reconcilers()).planned(world)
 
     def _karpenter_reconcilers(self) -> list[KarpenterReconciler]:
-        return (
-            [KarpenterReconciler(bootable(self.spec), self.karpenter)] if karpenter_pools(self.spec) else []
-        )
+        if not karpenter_pools(self.spec):
+            return []
+        return [KarpenterReconciler(bootable(self.spec), self.karpenter, ends_of(self.ledger))]
 
     def _provisioned(self) -> ProvisionedCloud | None:
         """As in production, where a pool launches through groups. Without such a pool it would only cost time."""
@@ -299,8 +304,8 @@ class Rehearsal:
             if intent.window == window and intent.state is PurchaseState.PROPOSED:
                 try:
                     record_verdict(
-                        self.ledger, self.spec.platform, intent, who=by, approved=approved,
-                        at=self.timeline.now(), note=note,
+                        self.ledger, self.spec, intent, who=by, approved=approved, at=self.timeline.now(),
+                        listed=self.cloud.all_reservations(), note=note,
                     )  # fmt: skip
                 except Refused as refused:
                     self.journal.add("verdict-refused", window, str(refused))
@@ -312,6 +317,12 @@ class Rehearsal:
         self.journal.add(
             "verdict-refused", window, f"{by} had nothing to decide on: nothing is proposed for {window}"
         )
+
+
+def _with_another_past(decide: Decide) -> Decide:
+    """With a memory of its own: a plan must not follow from what the engine happens to remember."""
+    memory = Memory()
+    return (lambda spec, world: the_decision(spec, world, memory)) if decide is the_decision else decide
 
 
 # Too frequent for a line each; they are in `done`.

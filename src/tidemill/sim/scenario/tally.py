@@ -13,10 +13,14 @@ from tidemill.model.errors import InvariantViolated
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.report.costs import Costs, rounded
+from tidemill.report.savings import savings
 from tidemill.sim.cloud.block_end import block_deadline
 from tidemill.sim.cloud.instances import InstanceHistory
+from tidemill.sim.cloud.market import block_fee_usd
 from tidemill.sim.cloud.reservations import kill_at
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
+from tidemill.sim.invariants import SENTENCES
+from tidemill.sim.invariants.reported_money import check_summary
 from tidemill.sim.invariants.truth import Violation
 from tidemill.sim.scenario.costs import on_demand_equivalent, rehearsal_costs
 from tidemill.sim.scenario.outcome import (
@@ -31,13 +35,20 @@ from tidemill.sim.scenario.outcome import (
 )
 from tidemill.sim.scenario.reason_history import ON_ITS_WAY, topic
 from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.scenario.verdict import verdict
 from tidemill.wording import sentence
 from tidemill.wording.purchases import purchase_note, verdict_sentence
 
 
 def tally(
-    rehearsal: Rehearsal, *, scenario: str, wall_s: float, violation: InvariantViolated | None = None
+    rehearsal: Rehearsal,
+    *,
+    scenario: str,
+    wall_s: float,
+    files: tuple[str, ...] = (),
+    violation: InvariantViolated | None = None,
 ) -> Outcome:
+    """`scenario` is its name for people, `files` are what it was read from."""
     end = min(rehearsal.timeline.now(), rehearsal.end)
     blocks = tuple(
         _block(rehearsal, reservation, end)
@@ -48,11 +59,18 @@ def tally(
     recorder, shares = rehearsal.recorder, rehearsal_costs(rehearsal, end)
     hours = recorder.hours_until(end)
     hours["idle"] = hours["paid"] - hours["used"]
-    violations = (
+    cost_usd, money = _cost(rehearsal, blocks, shares), savings(shares)
+    violations: tuple[Violation, ...] = (
         (Violation(violation.number, end, violation.sentence, violation.objects),) if violation else ()
     )
+    paid = sum(block.fee_usd for block in blocks if block.state not in UNPAID_STATES)
+    for number, objects in check_summary(cost_usd, shares, money, paid):
+        violations += (Violation(number, end, SENTENCES[number], objects),)
+    jobs = tuple(_job(rehearsal, job, end) for job in rehearsal.cluster.jobs.values())
+    services = tuple(_service(rehearsal, service, end) for service in rehearsal.cluster.services.values())
     return Outcome(
         scenario=scenario,
+        files=files,
         seed=rehearsal.seed,
         commit=commit(),
         start=rehearsal.start,
@@ -68,11 +86,11 @@ def tally(
             for history in rehearsal.cloud.instance_histories.values()
             if history.now.pool
         ),
-        jobs=tuple(_job(rehearsal, job, end) for job in rehearsal.cluster.jobs.values()),
-        services=tuple(_service(rehearsal, service, end) for service in rehearsal.cluster.services.values()),
+        jobs=jobs,
+        services=services,
         evictions=tuple(rehearsal.cluster.evictions),
         gpu_hours={name: round(value, 3) for name, value in hours.items()},
-        cost_usd=_cost(rehearsal, blocks, shares),
+        cost_usd=cost_usd,
         prices_as_of=rehearsal.spec.catalog.prices_as_of,
         series=recorder.series(),
         journal=tuple((line.at, line.kind, line.about, line.sentence) for line in rehearsal.journal.lines),
@@ -85,6 +103,7 @@ def tally(
         on_demand_equivalent=on_demand_equivalent(blocks, rehearsal.start, end),
         alerts=rehearsal.alerts.rows(end),
         costs=rounded(shares),
+        verdict=verdict(rehearsal, jobs, services, money, end, safe=not violations),
     )
 
 
@@ -138,6 +157,8 @@ def _block(rehearsal: Rehearsal, block: Reservation, end: datetime) -> BlockRow:
         gpu_hours_used=round(used_h, 3),
         delivered_on_demand_usd=_cents(on_demand_usd(kind, paid_h)),
         used_on_demand_usd=_cents(on_demand_usd(kind, used_h)),
+        fee_drawn=any(block.id in purchase.reservation_ids for purchase in rehearsal.cloud.purchases),
+        catalog_fee_usd=block_fee_usd(kind, block.count, block.end - block.start),
     )
 
 
@@ -220,7 +241,7 @@ def _service(rehearsal: Rehearsal, service: ServiceTruth, end: datetime) -> Serv
         name=service.name,
         replicas=service.replicas,
         min_available=service.min_available,
-        promised=service.service.zero_downtime,
+        promised=service.promised,
         downtime_s=service.downtime_s(end),
         lowest_ready=service.lowest_ready(),
         series=tuple(service.series),

@@ -1,8 +1,10 @@
 """`/tidemill/…`: what only the simulator has: its clock, its faults, its journal. JSON in, JSON out.
 
 GET  /tidemill           account, region, network, clock        GET  /tidemill/journal   what happened
-GET  /tidemill/clock     now, speed, when the next thing is due POST /tidemill/advance   {"to": …} or {"by": "10m"}
+GET  /tidemill/clock     now, speed, wall, next thing due        POST /tidemill/advance   {"to": …} or {"by": "10m"}
 POST /tidemill/faults    {"fault": NAME, …}                     POST /tidemill/speed     {"speed": 60}
+GET  /tidemill/kubelets  nodes that booted, and what happened to every pod on them
+GET  /tidemill/calls     calls that may have changed something, and the access key of each
 
 Faults are those of `spec.faults`, with the parameters that the table there gives each.
 """
@@ -12,22 +14,31 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tidemill.model.errors import SpecError, TidemillError
 from tidemill.sim.cloud.account_faults import strike_account
 from tidemill.sim.wire import operations
 from tidemill.sim.wire.faults import Kind, WireFault
 from tidemill.sim.wire.state import Wire
-from tidemill.spec.faults import ACCOUNT_FAULTS, CALL_FAULTS, Call, CallFault, FaultKind
+from tidemill.spec.faults import ACCOUNT_FAULTS, CALL_FAULTS, CLUSTER_FAULTS, Call, CallFault, FaultKind
 from tidemill.spec.problem import suggestion
 from tidemill.spec.units import format_instant, parse_instant, parse_length
 
+if TYPE_CHECKING:
+    from tidemill.sim.wire.data_plane.plane import DataPlane
+
+_TOLD_WITHIN_S = 5.0  # how long an advance waits for the API server to have been told
 _LINE = 200  # what is longer is written over several, for people
 Reply = tuple[int, dict[str, str], bytes]
 Given = Mapping[str, Any]
 _OLD_PARAMETERS = {"times": "count", "for": "duration"}
-_STRIKES_AT_ONCE = (FaultKind.NODE_DIES, FaultKind.SPOT_INTERRUPTION, FaultKind.RETIREMENT)
+_STRIKES_AT_ONCE = (
+    FaultKind.NODE_DIES,
+    FaultKind.SPOT_INTERRUPTION,
+    FaultKind.RETIREMENT,
+    FaultKind.GPU_FAILS,
+)
 # How a fault of calls is answered: the kind, and the error where it is always the same.
 _CALL_FAULTS: dict[FaultKind | CallFault, tuple[Kind, dict[str, Any]]] = {
     FaultKind.THROTTLE: (
@@ -54,7 +65,9 @@ def answer(wire: Wire, environ: dict[str, Any]) -> Reply:
     method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"].removeprefix("/tidemill").strip("/")
     try:
         if method == "GET":
-            read = {"": _about, "clock": _clock, "journal": _journal}[path]
+            read = {"": _about, "clock": _clock, "journal": _journal, "calls": _calls, "kubelets": _kubelets}[
+                path
+            ]
             return _json(200, read(wire))
         if method == "POST":
             write = {"advance": _advance, "speed": _speed, "faults": arm_fault}[path]
@@ -72,13 +85,18 @@ def _about(wire: Wire) -> Any:
 
 
 def _clock(wire: Wire) -> Any:
+    """With the wall time of the same moment, for those who map one to the other."""
+    with wire.clock.turn():
+        exactly, wall = wire.clock.exactly()
+        return {**_moved(wire), "exactly": format_instant(exactly), "wall": format_instant(wall)}
+
+
+def _moved(wire: Wire) -> dict[str, Any]:
+    """What a person who moved the clock wants to see."""
     with wire.clock.turn() as now:
         due = wire.clock.next_at()
-        return {
-            "now": format_instant(now),
-            "speed": wire.clock.speed,
-            "nextAt": None if due is None else format_instant(due),
-        }
+        next_at = None if due is None else format_instant(due)
+        return {"now": format_instant(now), "speed": wire.clock.speed, "nextAt": next_at}
 
 
 def _journal(wire: Wire) -> Any:
@@ -89,6 +107,25 @@ def _journal(wire: Wire) -> Any:
         ]
 
 
+def _calls(wire: Wire) -> Any:
+    with wire.clock.turn():
+        return [
+            {"at": format_instant(one.at), "wall": one.wall.isoformat(), "key": one.key, "action": one.action}
+            for one in wire.calls
+        ]
+
+
+def _kubelets(wire: Wire) -> Any:
+    with wire.clock.turn():
+        return _data_plane(wire).as_json() | {"clock": _clock(wire)}
+
+
+def _data_plane(wire: Wire) -> DataPlane:
+    if wire.data_plane is None:
+        raise SpecError("there are no kubelets: start the simulator with --kubeconfig or --kube-api")
+    return wire.data_plane
+
+
 def _advance(wire: Wire, given: Given) -> Any:
     if set(given) not in ({"to"}, {"by"}):
         raise SpecError('say {"to": "2026-11-17T11:30:00Z"} or {"by": "10m"}')
@@ -96,14 +133,16 @@ def _advance(wire: Wire, given: Given) -> Any:
         wire.clock.advance(to=parse_instant(str(given["to"])))
     else:
         wire.clock.advance(by=parse_length(str(given["by"])))
-    return _clock(wire)
+    if wire.data_plane is not None:  # outside of the turn: nobody else waits
+        wire.data_plane.flush(_TOLD_WITHIN_S)
+    return _moved(wire)
 
 
 def _speed(wire: Wire, given: Given) -> Any:
     if set(given) != {"speed"}:
         raise SpecError('say {"speed": 60}: virtual seconds a second; 0: time stands still')
     wire.clock.set_speed(float(given["speed"]))
-    return _clock(wire)
+    return _moved(wire)
 
 
 # --- faults -------------------------------------------------------------------------------------------
@@ -132,7 +171,7 @@ def arm_fault(wire: Wire, given: Given) -> Any:
 
 
 def _fault_kind(name: str) -> FaultKind | CallFault:
-    kinds: tuple[FaultKind | CallFault, ...] = (*ACCOUNT_FAULTS, *CallFault)
+    kinds: tuple[FaultKind | CallFault, ...] = (*ACCOUNT_FAULTS, *CLUSTER_FAULTS, *CallFault)
     for kind in kinds:
         if name == kind or name in kind.old_names:
             return kind
@@ -157,6 +196,8 @@ def _arm_account_fault(wire: Wire, kind: FaultKind, given: Given) -> tuple[str, 
     if "duration" in kind.parameters:
         usual = {FaultKind.RETIREMENT: timedelta(hours=24), FaultKind.EVENT_LATE: timedelta(minutes=10)}
         duration = usual[kind] if kind in usual and "duration" not in given else _duration(given)
+    if kind in CLUSTER_FAULTS:
+        return _data_plane(wire).arm(kind, count, target, duration)
     # On the wire these faults strike the events on their way to queues, not the wakes of an engine in process.
     events = wire.bus.transport if wire.bus is not None else None
     match kind:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from tidemill.model.errors import TidemillError
 from tidemill.sim.cloud.scaling_group import AutoScalingGroup, LifecycleHook, ScheduledAction
 from tidemill.sim.wire import group_format
-from tidemill.sim.wire.errors import AwsError
+from tidemill.sim.wire.errors import AwsError, as_aws_error
 from tidemill.sim.wire.operations import ApiCall, Result, operation
 from tidemill.sim.wire.paging import FilterFields, filtered
 
@@ -247,6 +249,35 @@ def put_schedule(call: ApiCall) -> Result:
     action = ScheduledAction(call.require("ScheduledActionName"), at, *sizes)
     call.wire.cloud.groups.put_schedule(call.require("AutoScalingGroupName"), action)
     return {}
+
+
+@operation("autoscaling", "BatchPutScheduledUpdateGroupAction")
+def put_schedules(call: ApiCall) -> Result:
+    """Each by itself: those that fail are listed."""
+    group, failed = call.require("AutoScalingGroupName"), []
+    for one in call.require("ScheduledUpdateGroupActions"):
+        try:
+            put_schedule(replace(call, params={**one, "AutoScalingGroupName": group}))
+        except (AwsError, TidemillError) as error:
+            failed.append(_failed(one.get("ScheduledActionName", ""), error))
+    return {"FailedScheduledUpdateGroupActions": failed}
+
+
+@operation("autoscaling", "BatchDeleteScheduledAction")
+def delete_schedules(call: ApiCall) -> Result:
+    group, failed = call.require("AutoScalingGroupName"), []
+    for name in call.require("ScheduledActionNames"):
+        try:
+            call.wire.cloud.groups.delete_schedule(group, name)
+        except TidemillError as error:
+            failed.append(_failed(name, error))
+    return {"FailedScheduledActions": failed}
+
+
+def _failed(name: str, error: AwsError | TidemillError) -> dict[str, str]:
+    said = error if isinstance(error, AwsError) else as_aws_error(error)
+    code = said.code if isinstance(said, AwsError) else "InternalFailure"
+    return {"ScheduledActionName": name, "ErrorCode": code, "ErrorMessage": str(error)}
 
 
 @operation("autoscaling", "DeleteScheduledAction")

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from tidemill.model.errors import SpecError
 from tidemill.sim.timeline import Timeline
@@ -31,6 +31,7 @@ class WireClock:
         self._timeline = timeline
         self._wall_s = wall_s
         self._turn = threading.RLock()
+        self._depth = 0  # turns inside a turn
         self._stopping = threading.Event()
         self._pump: threading.Thread | None = None
         self._speed = 0.0
@@ -41,10 +42,15 @@ class WireClock:
 
     @contextmanager
     def turn(self) -> Iterator[datetime]:
-        """Exclusive access to the account, at this instant."""
+        """Exclusive access to the account, at this instant: inside a turn time stands still."""
         with self._turn:
-            self._catch_up()
-            yield self._timeline.now()
+            if not self._depth:
+                self._catch_up()
+            self._depth += 1
+            try:
+                yield self._timeline.now()
+            finally:
+                self._depth -= 1
 
     def now(self) -> datetime:
         with self.turn() as now:
@@ -74,6 +80,12 @@ class WireClock:
             self._anchor_here()
             return self._timeline.now()
 
+    def exactly(self) -> tuple[datetime, datetime]:
+        """The time with its fraction, which `now` leaves out, and the wall time it was told at: what maps the two."""
+        with self._turn:
+            passed_s = (self._wall_s() - self._anchor_wall_s) * self._speed
+            return self._anchor + timedelta(seconds=passed_s), datetime.now(UTC)
+
     def next_at(self) -> datetime | None:
         with self._turn:
             return self._timeline.next_at()
@@ -82,7 +94,11 @@ class WireClock:
         passed_s = (self._wall_s() - self._anchor_wall_s) * self._speed
         due = self._anchor + timedelta(seconds=int(passed_s))
         if due > self._timeline.now():
-            self._timeline.advance(due)
+            self._depth += 1  # what happens may ask for the time, which must not move it further
+            try:
+                self._timeline.advance(due)
+            finally:
+                self._depth -= 1
 
     def _anchor_here(self) -> None:
         self._anchor, self._anchor_wall_s = self._timeline.now(), self._wall_s()

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from tidemill.model.errors import TidemillError
 from tidemill.sim.wire import operations
 from tidemill.sim.wire.errors import AnsweredByMoto, AwsError
 from tidemill.sim.wire.operations import ApiCall, Result, operation
+from tidemill.sim.wire.other_services import image_behind
 from tidemill.sim.wire.state import Wire
 
 Properties = Mapping[str, Any]
@@ -35,7 +37,21 @@ def stacks(call: ApiCall) -> Result:
     if not _theirs:
         _theirs.update({name: models.get(name) for name in KINDS})
     models |= {name: type(kind.__name__, (kind,), {"wire": call.wire}) for name, kind in KINDS.items()}
+    _publish_images(call.wire)
     raise AnsweredByMoto
+
+
+def _publish_images(wire: Wire) -> None:
+    """moto reads parameters of type AWS::SSM::Parameter::Value from its own SSM, which knows none of EKS's images."""
+    ssm = wire.moto("ssm")
+    theirs = getattr(ssm.get_parameter, "theirs", ssm.get_parameter)
+
+    def get_parameter(name: str) -> Any:
+        image = image_behind(wire, name)
+        return theirs(name) if image is None else SimpleNamespace(name=name, value=image)
+
+    get_parameter.theirs = theirs  # type: ignore[attr-defined]
+    ssm.get_parameter = get_parameter
 
 
 def put_back() -> None:

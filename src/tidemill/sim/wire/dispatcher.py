@@ -17,16 +17,25 @@ from moto.core.exceptions import ServiceException
 
 from tidemill.model.errors import TidemillError
 from tidemill.sim.wire import admin, operations, protocol
-from tidemill.sim.wire.errors import AnsweredByMoto, AwsError, LostAnswer, as_aws_error, unknown_operation
+from tidemill.sim.wire.errors import (
+    AnsweredByMoto,
+    AwsError,
+    LostAnswer,
+    as_aws_error,
+    in_words_of,
+    unknown_operation,
+)
 from tidemill.sim.wire.operations import ApiCall, Operation
+from tidemill.sim.wire.passed_to_moto import is_moto_s
 from tidemill.sim.wire.protocol import Reply, Target
-from tidemill.sim.wire.state import Wire
+from tidemill.sim.wire.state import ReceivedCall, Wire
 
 log = logging.getLogger(__name__)
 
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 # A long poll holds no turn: time must go on while somebody waits for a message.
 _WAITING = {("sqs", "ReceiveMessage")}
+_READS = ("Describe", "Get", "List", "Receive")
 _EVERYWHERE = ("sts", "pricing", "iam", "s3")  # served from regions of their own
 
 
@@ -50,7 +59,7 @@ class Dispatcher:
             with self._turn(target):
                 return self._answer_with_faults(target, environ)
         except AwsError as error:
-            return protocol.refusal(target, error)
+            return protocol.refusal(target, in_words_of(target.service if target else "", error))
         except LostAnswer:
             raise
         except Exception as error:
@@ -66,6 +75,7 @@ class Dispatcher:
     def _answer_with_faults(self, target: Target | None, environ: dict[str, Any]) -> Reply:
         if self._closed:
             raise LostAnswer("the server has been stopped")
+        self._note(target)
         fault = self._wire.faults.strike(target.action if target else "", self._wire.clock.now())
         if fault is not None and fault.kind == "error":
             raise fault.error()
@@ -83,6 +93,12 @@ class Dispatcher:
             raise LostAnswer("the answer got lost")
         return answer
 
+    def _note(self, target: Target | None) -> None:
+        """Who asked for a change; reads are not kept."""
+        if target is not None and not target.action.startswith(_READS):
+            now, wall = self._wire.clock.exactly()
+            self._wire.calls.append(ReceivedCall(now, wall, target.key, target.action))
+
     def _serve(self, target: Target | None, environ: dict[str, Any]) -> Reply:
         if target is None and not _needs_no_signature(environ):
             raise AwsError("MissingAuthenticationToken", "Request is missing Authentication Token", 403)
@@ -91,6 +107,8 @@ class Dispatcher:
         self._check_region(target)
         ours = operations.find(target.service, target.action)
         if ours is None:
+            if not is_moto_s(target.service, target.action):
+                raise unknown_operation(target.service, target.action)
             return self._ask_moto(target, environ)
         try:
             return self._ask_account(ours, target, environ)

@@ -12,7 +12,7 @@ from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import FARTHEST_START, ULTRASERVER_SIZES, ultraserver_for
 from tidemill.model.errors import NoCapacity
 from tidemill.model.offers import Offer, OfferQuery
-from tidemill.sim.wire.ec2_reservations import as_aws, block_id, tags_of
+from tidemill.sim.wire.ec2_reservations import PLATFORMS, as_aws, block_id, tags_of
 from tidemill.sim.wire.errors import AwsError
 from tidemill.sim.wire.operations import ApiCall, Result, operation
 from tidemill.sim.wire.paging import FilterFields, filtered
@@ -22,7 +22,6 @@ from tidemill.spec.units import format_instant
 
 _HOUR = timedelta(hours=1)
 # What a block can be bought for; see the list in EC2's page on Capacity Blocks.
-_PLATFORMS = ("Linux/UNIX", "Red Hat Enterprise Linux", "RHEL with HA", "SUSE Linux", "Ubuntu Pro")
 _TAGGED = ("capacity-reservation", "capacity-block")
 
 
@@ -100,7 +99,7 @@ def _whole(instant: datetime) -> datetime:
 def purchase(call: ApiCall) -> Result:
     wire, offer_id = call.wire, call.require("CapacityBlockOfferingId")
     platform = call.require("InstancePlatform")
-    if platform not in _PLATFORMS:
+    if platform not in PLATFORMS:
         raise AwsError("InvalidParameterValue", f"a Capacity Block is not sold for '{platform}'")
     if not offer_id.startswith("cb-"):
         raise AwsError("InvalidCapacityBlockOfferingIdMalformed", f"'{offer_id}' is malformed")

@@ -23,7 +23,10 @@ from tidemill.wording.actions import instance_end_sentence
 def describe(call: ApiCall) -> Result:
     wire = call.wire
     matching = filtered(
-        _histories(call), call.get("Filters", []), _filter_fields(wire), lambda history: history.tags
+        _histories(call),
+        call.get("Filters", []),
+        _filter_fields(wire),
+        lambda history: instance_format.all_tags(wire, history),
     )
     call.stop_dry_run()
     page, token = wire.pages.page(matching, lambda history: history.now.id, call.params, least=5)

@@ -14,7 +14,7 @@ from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import OutcomeUnknown, TidemillError
 from tidemill.model.labels import Pairs
 from tidemill.model.purchases import LaunchIntent
-from tidemill.sim.wire.errors import AwsError
+from tidemill.sim.wire.errors import AnsweredByMoto, AwsError
 from tidemill.sim.wire.instance_format import as_reservation
 from tidemill.sim.wire.network import Subnet, subnet
 from tidemill.sim.wire.operations import ApiCall, Result, operation
@@ -45,22 +45,19 @@ def launch_request(wire: Wire, params: Params) -> LaunchRequest:
     instance_type = merged.get("InstanceType")
     if not instance_type:
         raise AwsError("MissingParameter", "The request must contain the parameter InstanceType")
-    image = merged.get("ImageId")
-    if not image:
-        raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
-    if not str(image).startswith(("ami-", "resolve:ssm:")):
-        raise AwsError("InvalidAMIID.Malformed", f'Invalid id: "{image}" (expecting "ami-...")')
+    image = _image(wire, merged)
     source = _source(wire, merged)
     record = LaunchRecord(
         subnet=_subnet(wire, merged, source),
-        image=str(image),
+        image=image,
         security_groups=_security_groups(wire, merged),
         asked={name: value for name, value in params.items() if name != "DryRun"},
         template=template,
         template_version=version,
-        key_name=merged.get("KeyName") or "",
+        key_name=_key_pair(wire, merged),
         profile=_profile(wire, merged),
-        user_data=merged.get("UserData"),
+        user_data=str(merged.get("UserData") or ""),  # moto's templates hold an object
+        interfaces=_interfaces(merged),
     )
     return LaunchRequest(str(instance_type), source, _tags(data, params), record)
 
@@ -113,6 +110,8 @@ def _source(wire: Wire, merged: Params) -> Source:
                 "InvalidParameterCombination", "a spot instance cannot target a Capacity Reservation"
             )
         return Source(SourceKind.SPOT)
+    if market is not None:
+        raise AwsError("InvalidParameterValue", f"Invalid value '{market}' for MarketType.")
     if not id_:
         return Source(SourceKind.ON_DEMAND)
     reservation = wire.cloud.reservation(id_)
@@ -161,6 +160,32 @@ def _security_groups(wire: Wire, merged: Params) -> tuple[str, ...]:
     return direct or of_cards or (wire.network.security_group,)
 
 
+def _interfaces(merged: Params) -> tuple[str, ...]:
+    """Their types, in order: `interface`, `efa`, `efa-only`. None was asked for: EC2 makes one."""
+    cards = merged.get("NetworkInterfaces") or ()
+    return tuple(str(card.get("InterfaceType") or "interface") for card in cards) or ("interface",)
+
+
+def _image(wire: Wire, merged: Params) -> str:
+    image = str(merged.get("ImageId") or "")
+    if not image:
+        raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
+    if image.startswith("resolve:ssm:"):
+        return image
+    if not image.startswith("ami-"):
+        raise AwsError("InvalidAMIID.Malformed", f'Invalid id: "{image}" (expecting "ami-...")')
+    if image not in wire.moto("ec2").amis:
+        raise AwsError("InvalidAMIID.NotFound", f"The image id '[{image}]' does not exist")
+    return image
+
+
+def _key_pair(wire: Wire, merged: Params) -> str:
+    name = str(merged.get("KeyName") or "")
+    if name and name not in wire.moto("ec2").key_pairs:
+        raise AwsError("InvalidKeyPair.NotFound", f"The key pair '{name}' does not exist")
+    return name
+
+
 def _profile(wire: Wire, merged: Params) -> str:
     given = merged.get("IamInstanceProfile") or {}
     if given.get("Arn"):
@@ -178,6 +203,31 @@ def _tags(data: Params, params: Params) -> Pairs:
     ]
     given = [*theirs, *(params.get("TagSpecifications") or ())]
     return specified(given, _TAGGED, ("instance",))
+
+
+@operation("ec2", "CreateLaunchTemplateVersion")
+def create_template_version(call: ApiCall) -> Result:
+    """What is not given is inherited from `SourceVersion`, where one is named; moto takes nothing over."""
+    if call.get("SourceVersion") is None:
+        raise AnsweredByMoto
+    named = {key: call.get(key) for key in ("LaunchTemplateId", "LaunchTemplateName")}
+    id_, _, inherited = template_data(call.wire, {**named, "Version": call.get("SourceVersion")})
+    call.stop_dry_run()
+    template = call.wire.moto("ec2").get_launch_template(id_)
+    data = {**inherited, **call.get("LaunchTemplateData", {})}
+    version = template.create_version(data, call.get("VersionDescription", ""))
+    return {
+        "LaunchTemplateVersion": {
+            "CreateTime": version.create_time,
+            "CreatedBy": f"arn:aws:iam::{call.wire.account}:root",
+            "DefaultVersion": template.is_default(version),
+            "LaunchTemplateData": version.data,
+            "LaunchTemplateId": template.id,
+            "LaunchTemplateName": template.name,
+            "VersionDescription": version.description,
+            "VersionNumber": version.number,
+        }
+    }
 
 
 @operation("ec2", "RunInstances")

@@ -1,19 +1,23 @@
-"""EC2's calls for reservations: Describe, and the refusal to cancel or modify a block."""
+"""EC2's calls for reservations: Describe; Create, Modify and Cancel on-demand ones, which a block refuses."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from tidemill.model.capacity import NOT_STARTED_STATES, UNPAID_STATES, Reservation, SourceKind
 from tidemill.model.labels import Pairs
-from tidemill.sim.wire.errors import AwsError
+from tidemill.sim.wire.errors import AwsError, not_simulated
 from tidemill.sim.wire.operations import ApiCall, Result, operation
 from tidemill.sim.wire.paging import FilterFields, filtered
 from tidemill.sim.wire.state import Wire
-from tidemill.sim.wire.tag_format import as_tags
+from tidemill.sim.wire.tag_format import as_tags, specified
 from tidemill.spec.units import format_instant
 
 _AWS = "aws:ec2capacityreservation:"
+_TAGGED = ("capacity-reservation",)
+_MOST_INSTANCES = 1000
+PLATFORMS = ("Linux/UNIX", "Red Hat Enterprise Linux", "RHEL with HA", "SUSE Linux", "Ubuntu Pro")
 
 
 @operation("ec2", "DescribeCapacityReservations")
@@ -35,16 +39,80 @@ def describe(call: ApiCall) -> Result:
     return {"CapacityReservations": [as_aws(wire, reservation) for reservation in page], "NextToken": token}
 
 
-@operation("ec2", "CancelCapacityReservation", "ModifyCapacityReservation")
-def refuse_to_change(call: ApiCall) -> Result:
+@operation("ec2", "CreateCapacityReservation")
+def create(call: ApiCall) -> Result:
+    """On-demand, targeted and at once; a block is bought."""
+    wire, instance_type = call.wire, call.require("InstanceType")
+    if call.require("InstancePlatform") not in PLATFORMS:
+        raise AwsError("InvalidParameterValue", f"Invalid InstancePlatform: {call.get('InstancePlatform')}")
+    zone = call.get("AvailabilityZone") or _zone_of(wire, call.require("AvailabilityZoneId"))
+    if zone not in wire.cloud.zones:
+        raise AwsError("InvalidParameterValue", f"Invalid availability zone: [{zone}]")
+    if instance_type not in wire.cloud.catalog.types:
+        raise AwsError("InvalidParameterValue", f"Invalid value '{instance_type}' for InstanceType.")
+    if call.get("InstanceMatchCriteria", "open") != "targeted":
+        raise not_simulated("an open capacity reservation (write InstanceMatchCriteria=targeted)")
+    for key in ("StartDate", "CommitmentDuration", "PlacementGroupArn", "OutpostArn"):
+        if call.get(key) is not None:
+            raise not_simulated(f"{key} of a capacity reservation")
+    tags = specified(call.get("TagSpecifications", []), _TAGGED, _TAGGED)
+    call.stop_dry_run()
+    made = wire.cloud.on_demand_reservations.create(
+        instance_type,
+        zone,
+        _count(call.require("InstanceCount")),
+        end=_end(call),
+        tags=tags,
+        token=call.get("ClientToken") or wire.new_token("create-capacity-reservation"),
+    )
+    return {"CapacityReservation": as_aws(wire, made)}
+
+
+@operation("ec2", "CancelCapacityReservation")
+def cancel(call: ApiCall) -> Result:
+    reservation = _changeable(call, "cancel")
+    call.wire.cloud.on_demand_reservations.cancel(reservation.id)
+    return {"Return": True}
+
+
+@operation("ec2", "ModifyCapacityReservation")
+def modify(call: ApiCall) -> Result:
+    reservation = _changeable(call, "modify")
+    count = call.get("InstanceCount")
+    call.wire.cloud.on_demand_reservations.modify(
+        reservation.id,
+        count=None if count is None else _count(count),
+        end=_end(call),
+        unlimited=call.get("EndDateType") == "unlimited",
+    )
+    return {"Return": True}
+
+
+def _changeable(call: ApiCall, verb: str) -> Reservation:
     reservation = by_id(call.wire.cloud.reservations(), call.require("CapacityReservationId"))
     call.stop_dry_run()
-    verb = "cancel" if call.action.startswith("Cancel") else "modify"
     if reservation.kind is SourceKind.BLOCK:
         raise AwsError("UnsupportedOperation", f"You can't {verb} a Capacity Block: {reservation.id}")
-    raise AwsError(
-        "UnsupportedOperation", f"the simulated AWS does not {verb} on-demand reservations: {reservation.id}"
-    )
+    return reservation
+
+
+def _count(given: Any) -> int:
+    if not 1 <= int(given) <= _MOST_INSTANCES:
+        raise AwsError("InvalidParameterValue", f"Invalid value '{given}' for InstanceCount.")
+    return int(given)
+
+
+def _end(call: ApiCall) -> datetime | None:
+    end = call.get("EndDate")
+    if (end is not None) != (call.get("EndDateType") == "limited"):
+        raise AwsError("InvalidParameterCombination", "EndDate and EndDateType 'limited' go together")
+    if end is not None and end <= call.wire.clock.now():
+        raise AwsError("InvalidParameterValue", "EndDate must be in the future")
+    return end  # type: ignore[no-any-return]  # a timestamp of the request
+
+
+def _zone_of(wire: Wire, zone_id: str) -> str:
+    return next((zone for zone, known in wire.network.zone_ids.items() if known == zone_id), zone_id)
 
 
 def by_id(listed: tuple[Reservation, ...], id_: str) -> Reservation:

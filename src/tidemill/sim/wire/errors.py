@@ -42,7 +42,37 @@ def dry_run() -> AwsError:
 def unknown_operation(service: str, action: str) -> AwsError:
     """Not among the statuses that SDKs try again."""
     what = f"{service}:{action}" if action else f"this call of {service or 'an unnamed service'}"
-    return AwsError("NotImplemented", f"the simulated AWS does not know {what}", 501)
+    return not_simulated(what)
+
+
+def not_simulated(what: str) -> AwsError:
+    """Better refused than answered without effect."""
+    return AwsError("NotImplemented", f"the simulated AWS does not simulate {what}", 501)
+
+
+# EC2's codes for what every service refuses, and what others call the same.
+_CODES = {
+    "eks": {
+        "MissingParameter": "InvalidParameterException",
+        "InvalidParameterValue": "InvalidParameterException",
+        "InvalidParameterCombination": "InvalidParameterException",
+        "RequestLimitExceeded": "ThrottlingException",
+        "InternalError": "ServerException",
+    },
+    "autoscaling": {
+        "MissingParameter": "ValidationError",
+        "InvalidParameterValue": "ValidationError",
+        "InvalidParameterCombination": "ValidationError",
+        "RequestLimitExceeded": "Throttling",
+        "InternalError": "InternalFailure",
+    },
+}
+
+
+def in_words_of(service: str, error: AwsError) -> AwsError:
+    """With the code that the service itself would give."""
+    code = _CODES.get(service, {}).get(error.code, error.code)
+    return error if code == error.code else AwsError(code, error.message, error.status, **error.fields)
 
 
 def as_aws_error(error: TidemillError) -> AwsError | LostAnswer:

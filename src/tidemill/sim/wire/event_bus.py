@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.sim.cloud.lifecycle_hooks import TERMINATE_ACTION
 from tidemill.sim.cloud.scaling_group import AutoScalingGroup, LifecycleHook
-from tidemill.sim.timeline import Timeline, seeded_id
+from tidemill.sim.timeline import Timeline, seeded_uuid
 from tidemill.sim.wakes import Wakes
+from tidemill.sim.wire import group_format
 from tidemill.spec.units import format_instant
 
 if TYPE_CHECKING:
@@ -39,13 +40,13 @@ class EventBus:
         self._sent += 1
         envelope = {
             "version": "0",
-            "id": seeded_id("ev", self._wire.cloud.seed, detail_type, str(self._sent)),
+            "id": seeded_uuid(self._wire.cloud.seed, "event", detail_type, str(self._sent)),
             "detail-type": detail_type,
             "source": source,
             "account": self._wire.account,
             "time": format_instant(self._wire.clock.now()),
             "region": self._wire.region,
-            "resources": [],
+            "resources": self._resources(detail),
             "detail": dict(detail),
         }
         self.transport(json.dumps({"envelope": envelope}))
@@ -54,6 +55,20 @@ class EventBus:
             target = group.hooks[str(detail["LifecycleHookName"])].target
             if target:
                 self.transport(json.dumps({"target": target, "body": self._bare(detail)}))
+
+    def _resources(self, detail: Mapping[str, Any]) -> list[str]:
+        """The ARNs of what it is about."""
+        region, account = self._wire.region, self._wire.account
+        ec2 = f"arn:aws:ec2:{region}:{account}"
+        found = []
+        if "AutoScalingGroupName" in detail:
+            group = self._wire.cloud.groups.find(str(detail["AutoScalingGroupName"]))
+            found += [group_format.arn(self._wire, group)] if group is not None else []
+        if "capacity-reservation-id" in detail:
+            found.append(f"{ec2}:capacity-reservation/{detail['capacity-reservation-id']}")
+        ids = [detail.get("instance-id"), detail.get("EC2InstanceId")]
+        ids += [entity.get("entityValue") for entity in detail.get("affectedEntities", ())]
+        return [*found, *(f"{ec2}:instance/{id_}" for id_ in ids if id_)]
 
     def _bare(self, detail: Mapping[str, Any]) -> dict[str, Any]:
         """What Auto Scaling sends straight to a queue: the detail, and beside it what an envelope would say."""

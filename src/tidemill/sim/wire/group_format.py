@@ -81,7 +81,7 @@ def remember_launches(wire: Wire) -> None:
                 for each_subnet in subnets_of(wire, ",".join(group.subnets))
                 if each_subnet.zone == zone
             ]
-            record = group.template.record
+            record = replace(group.template.record, group=group.name)
             wire.launches[token] = replace(record, subnet=inside[0]) if inside else record
 
     wire.cloud.groups.on_launch.append(note)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.model.capacity import SourceKind
+from tidemill.model.labels import Pairs
 from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.timeline import seeded_id
@@ -49,6 +50,17 @@ def lifecycle(history: InstanceHistory) -> str:
     return _LIFECYCLE.get(history.now.source.kind, "")
 
 
+def all_tags(wire: Wire, history: InstanceHistory) -> Pairs:
+    """With those that AWS puts there itself."""
+    record = wire.launch_of(history)
+    theirs = {
+        "aws:autoscaling:groupName": record.group,
+        "aws:ec2launchtemplate:id": record.template,
+        "aws:ec2launchtemplate:version": record.template_version,
+    }
+    return (*history.tags, *((key, value) for key, value in theirs.items() if value))
+
+
 def private_name(wire: Wire, history: InstanceHistory) -> str:
     domain = "ec2.internal" if wire.region == "us-east-1" else f"{wire.region}.compute.internal"
     return f"ip-{wire.address(history).replace('.', '-')}.{domain}"
@@ -63,7 +75,12 @@ def as_aws(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
         "InstanceType": now.instance_type,
         "State": state(now.state),
         "LaunchTime": now.launched_at,
-        "Placement": {"AvailabilityZone": now.zone, "Tenancy": "default", "GroupName": ""},
+        "Placement": {
+            "AvailabilityZone": now.zone,
+            "AvailabilityZoneId": wire.network.zone_ids[now.zone],
+            "Tenancy": "default",
+            "GroupName": "",
+        },
         "Architecture": "arm64" if kind is not None and kind.arch == "arm64" else "x86_64",
         "Hypervisor": "xen",  # EC2's word for Nitro too
         "VirtualizationType": "hvm",
@@ -74,7 +91,7 @@ def as_aws(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
         "AmiLaunchIndex": 0,
         "ClientToken": history.token,
         "Monitoring": {"State": "disabled"},
-        "Tags": as_tags(history.tags),
+        "Tags": as_tags(all_tags(wire, history)),
         "BlockDeviceMappings": [],
         "StateTransitionReason": "",
     }
@@ -102,14 +119,14 @@ def _reserved(history: InstanceHistory) -> dict[str, Any]:
 
 
 def _network(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
-    """Gone once it is terminated."""
+    """Gone once it is terminated; of its name EC2 leaves an empty one."""
     record = wire.launch_of(history)
     default = wire.network.security_group
     groups = [
         {"GroupId": id_, "GroupName": "default" if id_ == default else id_} for id_ in record.security_groups
     ]
     if history.now.state is InstanceState.TERMINATED:
-        return {"SecurityGroups": [], "NetworkInterfaces": []}
+        return {"PrivateDnsName": "", "SecurityGroups": [], "NetworkInterfaces": []}
     return {
         "SubnetId": record.subnet.id,
         "VpcId": record.subnet.vpc,
@@ -117,7 +134,36 @@ def _network(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
         "PrivateDnsName": private_name(wire, history),
         "SourceDestCheck": True,
         "SecurityGroups": groups,
-        "NetworkInterfaces": [],
+        "NetworkInterfaces": [
+            _interface(wire, history, number, kind, groups) for number, kind in enumerate(record.interfaces)
+        ],
+    }
+
+
+def _interface(
+    wire: Wire, history: InstanceHistory, number: int, kind: str, groups: list[dict[str, str]]
+) -> dict[str, Any]:
+    """Only the first has an address; the others carry EFA traffic."""
+    record, seed = wire.launch_of(history), wire.cloud.seed
+    first = {"PrivateIpAddress": wire.address(history), "PrivateDnsName": private_name(wire, history)}
+    return {
+        "NetworkInterfaceId": seeded_id("eni", seed, history.now.id, str(number)),
+        "InterfaceType": kind,
+        "Status": "in-use",
+        "OwnerId": wire.account,
+        "SubnetId": record.subnet.id,
+        "VpcId": record.subnet.vpc,
+        "Groups": groups,
+        "SourceDestCheck": True,
+        "Attachment": {
+            "AttachmentId": seeded_id("eni-attach", seed, history.now.id, str(number)),
+            "AttachTime": history.now.launched_at,
+            "DeleteOnTermination": True,
+            "DeviceIndex": 0 if number == 0 else 1,
+            "NetworkCardIndex": number,
+            "Status": "attached",
+        },
+        **(first if number == 0 else {}),
     }
 
 

@@ -7,7 +7,7 @@ ids are drawn from the seed, so that the same account has the same ids each time
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -55,8 +55,13 @@ class Network:
         }
 
 
-def create_network(ec2: Any, zones: Sequence[str], named: Mapping[str, Sequence[str]]) -> Network:
-    """`named`: ids of subnets by zone, to be made as they are. SpecError: a zone that the region does not have."""
+def create_network(
+    ec2: Any, zones: Sequence[str], named: Mapping[str, Sequence[str]], named_images: Iterable[str] = ()
+) -> Network:
+    """`named`: ids of subnets by zone, to be made as they are; `named_images`: ids of images likewise.
+
+    SpecError: a zone that the region does not have.
+    """
     known = {zone.name: zone.zone_id for zone in ec2.describe_availability_zones()}
     strange = [zone for zone in zones if zone not in known]
     if strange:
@@ -78,6 +83,10 @@ def create_network(ec2: Any, zones: Sequence[str], named: Mapping[str, Sequence[
         )
         image.architecture = arch
         images[arch] = str(image.id)
+    for id_ in named_images:
+        image = ec2.register_image(id_, "named by a document")
+        ec2.amis[id_] = ec2.amis.pop(image.id)
+        image.id = id_
     return Network(vpc, subnets, group.id, images, known)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tidemill.sim.wire.errors import AnsweredByMoto, AwsError
 from tidemill.sim.wire.operations import ApiCall, Result, operation
+from tidemill.sim.wire.state import Wire
 
 _USER = "as-"
 
@@ -41,15 +42,23 @@ def parameters(call: ApiCall) -> Result:
     return {"Parameters": [_image(call, name) for name in call.require("Names")], "InvalidParameters": []}
 
 
-def _image(call: ApiCall, name: str) -> dict[str, Any]:
+def image_behind(wire: Wire, name: str) -> str | None:
+    """The image that AWS publishes under a parameter; None: it publishes none there."""
     parts = name.split("/")
     if _IMAGE.fullmatch(name) is None or _RELEASE.fullmatch(parts[-2]) is None:
+        return None
+    image: str = wire.network.images["arm64" if "arm64" in parts else "x86_64"]
+    return image
+
+
+def _image(call: ApiCall, name: str) -> dict[str, Any]:
+    image = image_behind(call.wire, name)
+    if image is None:
         raise AnsweredByMoto
-    arch = "arm64" if "arm64" in parts else "x86_64"
     return {
         "Name": name,
         "Type": "String",
-        "Value": call.wire.network.images[arch],
+        "Value": image,
         "Version": 1,
         "DataType": "aws:ec2:image",
         "ARN": f"arn:aws:ssm:{call.region}::parameter{name}",

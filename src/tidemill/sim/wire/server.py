@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -18,8 +18,8 @@ from tidemill.model.errors import SpecError
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.timeline import Timeline
 from tidemill.sim.wire import cloudformation, moto_check
-from tidemill.sim.wire.boot import KubeApi
 from tidemill.sim.wire.clock import WireClock
+from tidemill.sim.wire.data_plane.api_client import KubeApi
 from tidemill.sim.wire.state import Wire
 
 _one_at_a_time = threading.Lock()
@@ -46,17 +46,22 @@ class WireServer:
         host: str = "127.0.0.1",
         port: int = 0,
         subnets: Mapping[str, Sequence[str]] | None = None,
+        images: Iterable[str] = (),
         kube: KubeApi | None = None,
+        boot_fast: bool = False,
+        startup_taints: Iterable[str] = (),
         cluster: str = "",
     ) -> None:
         """`port` 0: a free one. The region is that of the zones unless it is named. `subnets`: ids by zone that are to
-        be there, such as a Platform's. `kube`: where instances become nodes when they have booted.
-        `cluster`: an EKS cluster that is there from the start."""
+        be there, such as a Platform's; `images`: ids of images, such as those of NodeClasses. `kube`: where instances
+        become nodes and run pods; with `boot_fast` at once. `startup_taints`: keys that others than Tidemill take off
+        nodes. `cluster`: an EKS cluster that is there."""
         self._cloud = cloud
         self._region = region or cloud.zones[0][:-1]
         self._address = host, port
-        self._subnets = subnets or {}
+        self._subnets, self._images = subnets or {}, tuple(images)
         self._kube, self._cluster = kube, cluster
+        self._boot_fast, self._startup_taints = boot_fast, tuple(startup_taints)
         self._timeline = timeline
         self.clock = WireClock(timeline, speed=speed)
         self._server: Any = None
@@ -73,6 +78,11 @@ class WireServer:
     @property
     def endpoint(self) -> str:
         return f"http://{self._server.host}:{self._server.port}"
+
+    @property
+    def api_server(self) -> str:
+        """Where instances become nodes; empty: nowhere."""
+        return self._kube.url if self._kube is not None else ""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -140,19 +150,28 @@ class WireServer:
         from werkzeug.serving import make_server
 
         from tidemill.sim.wire import services
-        from tidemill.sim.wire.boot import NodeBooter
+        from tidemill.sim.wire.data_plane.plane import DataPlane
         from tidemill.sim.wire.dispatcher import Dispatcher
         from tidemill.sim.wire.event_bus import EventBus
 
         host, port = self._address
         with _listening(host, port) as door:
-            self._wire = services.start_moto(self._cloud, self.clock, self._region, self._subnets)
+            self._wire = services.start_moto(
+                self._cloud, self.clock, self._region, self._subnets, self._images
+            )
             if self._cluster:
                 self._wire.make_cluster(self._cluster)
             self._wire.bus = EventBus(self._wire, self._timeline)
             self._listeners.append(self._wire.bus)
             if self._kube is not None:
-                self._listeners.append(NodeBooter(self._wire, self._timeline, self._kube))
+                self._wire.data_plane = DataPlane(
+                    self._wire,
+                    self._timeline,
+                    self._kube,
+                    fast=self._boot_fast,
+                    startup_taints=self._startup_taints,
+                )
+                self._listeners.append(self._wire.data_plane)
             self._dispatcher = Dispatcher(self._wire, services.moto_app())
             self._server = make_server(
                 host,

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
     from moto.moto_server.werkzeug_app import MotoRequestHandler
 
 
-def start_moto(cloud: SimCloud, clock: WireClock, region: str, subnets: Mapping[str, Sequence[str]]) -> Wire:
+def start_moto(
+    cloud: SimCloud,
+    clock: WireClock,
+    region: str,
+    subnets: Mapping[str, Sequence[str]],
+    images: Iterable[str] = (),
+) -> Wire:
     """moto's state is wiped, and its random ids begin anew from the account's seed."""
     from moto.backends import get_backend
     from moto.core.base_backend import BackendDict
@@ -42,7 +48,7 @@ def start_moto(cloud: SimCloud, clock: WireClock, region: str, subnets: Mapping[
         BackendDict.reset()
         reset_model_data()
         mock_random.seed(cloud.seed)
-        network = create_network(get_backend("ec2")[account][region], cloud.zones, subnets)
+        network = create_network(get_backend("ec2")[account][region], cloud.zones, subnets, images)
     made = Wire(cloud, clock, account, region, network)
     remember_launches(made)
     return made

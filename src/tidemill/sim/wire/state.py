@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
+from tidemill.model.nodes import InstanceState
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.wire.clock import WireClock
-from tidemill.sim.wire.event_bus import EventBus
 from tidemill.sim.wire.faults import WireFaults
 from tidemill.sim.wire.network import Network, Subnet
 from tidemill.sim.wire.paging import Pages
+
+if TYPE_CHECKING:
+    from tidemill.sim.wire.data_plane.plane import DataPlane
+    from tidemill.sim.wire.event_bus import EventBus
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,19 @@ class LaunchRecord:
     template_version: str = ""
     key_name: str = ""
     profile: str = ""  # the ARN of the instance profile
-    user_data: Any = None
+    user_data: str = ""
+    group: str = ""  # the Auto Scaling group that made the call
+    interfaces: tuple[str, ...] = ("interface",)  # their types
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedCall:
+    """A call that may change something, as it came in; whether it was answered is not said."""
+
+    at: datetime
+    wall: datetime
+    key: str  # the access key it was signed with
+    action: str
 
 
 @dataclass(slots=True)
@@ -45,8 +62,11 @@ class Wire:
     pages: Pages = field(default_factory=Pages)
     faults: WireFaults = field(default_factory=WireFaults)
     bus: EventBus | None = None  # where the account's events go; None: nobody has opened the server yet
+    data_plane: DataPlane | None = None  # where instances become nodes; None: nowhere
+    calls: list[ReceivedCall] = field(default_factory=list)
     shown_offers: set[str] = field(default_factory=set)
-    _addresses: dict[str, str] = field(default_factory=dict)
+    _addresses: dict[str, str] = field(default_factory=dict)  # by instance
+    _address_of: dict[str, str] = field(default_factory=dict)  # the instance that has it, or had it last
     _made: int = 0
 
     def moto(self, service: str) -> Any:
@@ -79,5 +99,15 @@ class Wire:
         """Its private address: the next free one of its subnet, in the order they are first looked at."""
         if history.now.id not in self._addresses:
             subnet = self.launch_of(history).subnet
-            self._addresses[history.now.id] = subnet.address(len(self._addresses))
+            number = len(self._addresses)
+            while self._is_taken(subnet.address(number)):
+                number += 1
+            made = self._addresses[history.now.id] = subnet.address(number)
+            self._address_of[made] = history.now.id
         return self._addresses[history.now.id]
+
+    def _is_taken(self, address: str) -> bool:
+        """A large account comes round: the address of an instance that is gone is used again."""
+        holder = self._address_of.get(address)
+        history = self.cloud.instance_histories.get(holder or "")
+        return history is not None and history.now.state is not InstanceState.TERMINATED

@@ -1,0 +1,89 @@
+"""Invariant 15: what a person was told comes true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.sim import mutants
+from tests.sim import scenario_builder as given
+from tests.sim.scenario_builder import PreparedScenario, deciding_wrongly, scenario_with, without
+from tidemill.model.capacity import Reservation
+from tidemill.model.errors import InvariantViolated
+from tidemill.model.plan import Evict, Launch, Recreate
+from tidemill.sim.cloud.cloud import SimCloud
+
+HAND_OVER = scenario_with(
+    reservations=[given.block("a"), given.block("b", zone="us-east-1b", **{"from": "1h"}, duration="28h")],
+    services=[given.service()],
+    duration="6h",
+)
+EARLY = scenario_with(
+    given.pool(drain={"lead": "1h"}),
+    reservations=[given.block("a"), given.block("b", zone="us-east-1b", **{"from": "1h"}, duration="28h")],
+    services=[given.service()],
+    duration="6h",
+)
+ALONE = scenario_with(given.pool(sources=[{"type": "on-demand"}]), jobs=[given.job()], duration="3h")
+
+
+class EarlyCloud(SimCloud):
+    """Says that blocks end two hours before they do."""
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        return tuple(
+            replace(block, end=block.end - timedelta(hours=2)) if block.end else block
+            for block in super().reservations()
+        )
+
+
+GOES_ON = given.plan(
+    demand=[
+        {
+            "name": "sprint",
+            "from": "2026-11-17T08:00:00Z",
+            "to": "2026-11-20T11:00:00Z",
+            "instanceType": given.P5,
+            "instances": 2,
+        }
+    ]
+)
+CLOSING = scenario_with(plans=[GOES_ON], reservations=[given.block(duration="28h")], duration="26h")
+
+CASES: dict[str, tuple[PreparedScenario, dict[str, Any], str]] = {
+    "a service that falls below its minimum": (
+        HAND_OVER,
+        {"decide": deciding_wrongly(mutants.ignores_budgets)},
+        "was to keep 1",
+    ),
+    "replicas that do not leave": (EARLY, {"decide": without(Evict, Recreate)}, "was to have left"),
+    "a node that is said to come": (ALONE, {"decide": without(Launch)}, "launching"),
+    "an alert with another end": (CLOSING, {"cloud": EarlyCloud}, "says that it ends"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_promise_that_does_not_come_true_trips_number_15_and_the_real_engine_keeps_it(name: str) -> None:
+    scenario, wrong, told = CASES[name]
+    with pytest.raises(InvariantViolated) as caught:
+        scenario.run(**wrong)
+    assert caught.value.number == 15, str(caught.value)
+    assert told in caught.value.objects[-1]
+    scenario.run()
+
+
+def test_a_forecast_that_a_fault_overtook_is_not_judged() -> None:
+    dies = [given.fault("3h10m", "node-dies", target="b")]
+    disturbed = replace(HAND_OVER, scenario=_with(HAND_OVER, faults=dies))
+    rehearsal = disturbed.run()
+    assert any(
+        line.kind == "instance-shutting-down" and "hardware" in line.text for line in rehearsal.journal.lines
+    )
+
+
+def _with(prepared: PreparedScenario, **spec: Any) -> Any:
+    body = {**prepared.scenario.spec.model_dump(by_alias=True, exclude_unset=True), **spec}
+    return type(prepared.scenario).model_validate({"metadata": {"name": "test"}, "spec": body})
