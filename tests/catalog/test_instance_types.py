@@ -29,8 +29,19 @@ SIZES = {
 def test_the_catalog_has_every_size_of_its_families():
     found: dict[str, list[str]] = {}
     for t in load().types.values():
-        found.setdefault(t.family, []).append(t.size)
+        if t.accelerator is not None:
+            found.setdefault(t.family, []).append(t.size)
     assert found == {family: sizes.split() for family, sizes in SIZES.items()}
+
+
+def test_the_catalog_has_the_current_types_without_accelerators():
+    plain = [t for t in load().types.values() if t.accelerator is None]
+    assert {t.category for t in plain} == {"c", "m", "r", "t"}
+    assert {"c7i", "m7i", "r7i", "c8g", "m8g", "r8g", "t3", "t4g"} <= {t.family for t in plain}
+    assert all(t.on_demand_usd_h and not t.block and not t.size.startswith("metal") for t in plain)
+    m7i = load().types["m7i.xlarge"]
+    assert (m7i.vcpus, m7i.memory_mib, m7i.arch, m7i.gpus) == (4, 16384, "amd64", 0)
+    assert dict(m7i.allocatable)["pods"] == 58
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,15 @@ def test_min_generation_is_at_least_and_not_exactly():
     }
 
 
-def test_no_requirement_allows_every_type():
-    assert names() == sorted(load().types)
+def test_no_requirement_allows_every_type_with_accelerators():
+    assert names() == sorted(name for name, kind in load().types.items() if kind.accelerator is not None)
+    assert "m7i.large" not in names(min_generation=7)
+
+
+def test_types_without_accelerators_are_allowed_where_they_are_named():
+    assert "m7i.large" in names(instance_categories=("m",))
+    assert "m7i.large" in names(instance_families=("m7i",), arch="amd64")
+    assert names(instance_types=("m7i.large",)) == ["m7i.large"]
 
 
 def test_zones_belong_to_the_source_and_not_to_the_type():

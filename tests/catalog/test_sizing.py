@@ -8,7 +8,7 @@ from tidemill.catalog import load
 from tidemill.catalog.sizing import GIB, MIB, allocatable_mib, kube_reserved_milli, whole_node_request
 from tidemill.model.resources import amount
 
-TYPES = tuple(load().types.values())
+TYPES = tuple(kind for kind in load().types.values() if kind.accelerator is not None)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,20 @@ def test_a_whole_node_request_leaves_room_for_daemons_and_little_else(instance_t
     assert amount(request, "memory") <= amount(offered, "memory") * 9 // 10
     assert amount(request, "cpu") >= 0.85 * amount(offered, "cpu")
     assert amount(request, "memory") >= 0.8 * amount(offered, "memory")
+
+
+@pytest.mark.requirement("PE-14")
+def test_a_whole_node_request_of_a_type_without_accelerators_asks_for_cpu_and_memory():
+    for kind in load().types.values():
+        if kind.accelerator is None and kind.vcpus >= 4 and kind.memory_mib >= 8192:
+            request, offered = whole_node_request(kind), kind.allocatable
+            assert [name for name, _ in request] == ["cpu", "memory"]
+            assert 0.85 * amount(offered, "cpu") <= amount(request, "cpu") <= amount(offered, "cpu") - 500
+            assert (
+                0.75 * amount(offered, "memory")
+                <= amount(request, "memory")
+                <= amount(offered, "memory") * 0.9
+            )
 
 
 @pytest.mark.requirement("PE-14")

@@ -172,6 +172,7 @@ def node(
         "labels": tuple(sorted(labels.items())),
         "taints": (Taint(names.TAINT_STARTUP),) if phase in ("registering", "verifying") else (),
         "accelerators_registered_at": registered,
+        "check": "running" if phase in ("registering", "verifying") else "",
         "draining_since": ago("1m") if phase == "draining" else None,
         "drain_reason": DRAINED if phase == "draining" else None,
     }

@@ -7,7 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import NOW, ahead, block, daemon, node, of, pod, pool, replica, spec, world
+from tests.decide.builders import (
+    NOW,
+    ON_DEMAND,
+    ago,
+    ahead,
+    block,
+    daemon,
+    node,
+    of,
+    pod,
+    pool,
+    replica,
+    spec,
+    world,
+)
 from tidemill.decide import decide
 from tidemill.decide.deadlines import deadline_of, kill_at
 from tidemill.model.plan import AnnounceEnd, AnnounceNodeEnd, StartDrain
@@ -18,11 +32,11 @@ from tidemill.wording import sentence
 
 DEADLINES = [
     ("native", False, "30m"),
-    ("asg", False, "30m"),
+    ("asg", False, "40m"),
     ("managed", False, "40m"),
     ("karpenter", False, "40m"),
     ("native", True, "60m"),
-    ("asg", True, "60m"),
+    ("asg", True, "70m"),
     ("managed", True, "60m"),
     ("karpenter", True, "60m"),
 ]
@@ -184,8 +198,11 @@ def test_a_pod_learns_its_end_as_soon_as_it_runs_and_only_once():
 
 
 @pytest.mark.requirement("CB-10")
-def test_what_is_left_on_a_reservation_nobody_sees_any_more_is_overdue():
-    assert of(decide(spec(), world(node())), StartDrain)
+def test_nodes_of_a_reservation_nobody_sees_stay_until_the_end_they_were_told():
+    assert not of(decide(spec(), world(node())), StartDrain)
+    for told, drained in ((ahead("5h"), False), (ahead("1m"), True), (ago("1h"), True)):
+        plan = decide(spec(), world(node(ends_at=told)))
+        assert bool(of(plan, StartDrain)) is drained
 
 
 @pytest.mark.requirement("CB-14")
@@ -215,3 +232,12 @@ def test_a_node_that_ends_by_itself_is_told_when_its_end_moves(knows: str | None
     here = node(ends_at=ahead(knows) if knows else None)
     plan = decide(spec(), world(block(ends_in="10h"), here))
     assert [one.ends_at for one in of(plan, AnnounceNodeEnd)] == [ahead(at) for at in told]
+
+
+@pytest.mark.requirement("CB-16")
+def test_an_agent_that_knows_no_end_is_told_it():
+    """Bottlerocket and Karpenter give their nodes no file with the end."""
+    plan = decide(spec(), world(block(ends_in="10h"), node(deadline_agent=True)))
+    assert [one.ends_at for one in of(plan, AnnounceNodeEnd)] == [ahead("9h30m")]
+    hourly = node(source=ON_DEMAND, deadline_agent=True)
+    assert not of(decide(spec(), world(hourly)), AnnounceNodeEnd)

@@ -245,6 +245,11 @@ def test_a_block_that_was_little_used_lapses(used_h: float, bought: bool):
     assert any("lapse" in sentence for sentence in said) is not bought
 
 
+def test_a_block_of_which_nothing_was_delivered_is_not_judged():
+    thrifty = buying(document=plan(extend={"minUtilisation": 0.5}))
+    assert asks(thrifty, SHORT, uses=(BlockUse("cr-1", 0, 0.0, 0.0),)) == ["SearchExtensions"]
+
+
 def test_a_block_that_ran_for_less_than_a_day_is_not_judged():
     thrifty = buying(document=plan(extend={"minUtilisation": 0.5}))
     assert asks(thrifty, SHORT, uses=(BlockUse("cr-1", 32, 0.0, 700.0),)) == ["SearchExtensions"]

@@ -12,7 +12,8 @@ from tidemill.decide import decide
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit, Evict, Launch, Recreate, StartDrain
-from tidemill.model.pods import Pod, PodPhase
+from tidemill.model.pods import MAX_GANG_PODS, Gang, Pod, PodPhase
+from tidemill.model.reasons import HoldKind, HoldReason
 from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-17")
@@ -51,6 +52,15 @@ def test_a_gang_waits_whole_until_there_is_room_for_all_of_it():
     plan = decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), pods))
     assert not of(plan, Admit)
     assert all(why(plan, one) for one in pods)
+
+
+def test_a_gang_that_is_too_large_says_so_whatever_of_it_is_there():
+    there = [replace(one, gang=Gang("g", MAX_GANG_PODS + 1)) for one in given.gang(size=2)]
+    plan = decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), there))
+    assert not of(plan, Admit)
+    reason = why(plan, there[0]).reason
+    assert reason == HoldReason(HoldKind.GANG_TOO_LARGE, name="g", count=MAX_GANG_PODS, of=MAX_GANG_PODS + 1)
+    assert "has 5001 pods, and no more than 5000 are started together" in sentence(reason)
 
 
 @pytest.mark.requirement("PE-11")
@@ -93,6 +103,24 @@ def test_a_gang_that_lost_a_member_is_stopped_to_start_again_whole():
     assert not of(plan, Evict)
     assert why(plan, pods[2]).code == "gang"
     assert "lost a pod" in sentence(why(plan, pods[2]).reason)
+
+
+@pytest.mark.requirement("PE-17")
+@pytest.mark.parametrize("free", [False, True])
+def test_a_pinned_replacement_that_finds_no_ready_node_stops_the_gang(free: bool):
+    """A Job with a pinned template makes its lost pod again without a gate."""
+    nodes = [given.node("i-1"), given.node("i-2"), given.node("i-3", "ready" if free else "registering")]
+    pods = given.gang(size=3)
+    survivors, again = running(pods[:2], *nodes[:2]), admitted(pods[2])
+    plan = decide(spec(), world(given.block(), nodes, survivors, again))
+    stopped = {action.pod for action in of(plan, Recreate)}
+    assert stopped == (set() if free else {pod.uid for pod in (*survivors, again)})
+
+
+def test_an_admitted_gang_of_which_nobody_started_waits_for_a_node_that_comes():
+    nodes = [given.node("i-1"), given.node("i-2", "registering")]
+    plan = decide(spec(), world(given.block(), nodes, [admitted(pod) for pod in given.gang(size=2)]))
+    assert not of(plan, Recreate)
 
 
 def test_the_nodes_of_the_survivors_are_kept():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from tests.decide.builders import CHECK_FAILED, NOW, ago, block, gang, node, of, pod, spec, why, world
+from tests.decide.builders import CHECK_FAILED, NOW, ago, block, gang, node, of, pod, pool, spec, why, world
 from tidemill.decide import decide
 from tidemill.decide.phases import Phase, phase_of
 from tidemill.model.labels import Taint
@@ -78,6 +79,24 @@ def test_a_node_takes_work_once_its_check_passed():
     (marked,) = of(decide(spec(), world(block(), checked)), MarkReady)
     assert marked.node == checked.name
     assert not of(decide(spec(), world(block(), node(phase="verifying", joined="3m"))), MarkReady)
+
+
+def test_without_a_node_check_a_registered_node_takes_work():
+    unchecked = node(phase="verifying", check="", joined="3m")
+    (marked,) = of(decide(spec(), world(block(), unchecked)), MarkReady)
+    assert sentence(marked.reason) == "its accelerators are registered, and no node check reports on it"
+    registering = node(phase="registering", check="", joined="3m")
+    assert not of(decide(spec(), world(block(), registering)), MarkReady)
+
+
+def test_a_pool_that_requires_a_check_waits_for_it_and_replaces_a_node_that_none_reports_on():
+    strict = spec(pool(nodeCheck="required"))
+    assert not of(decide(strict, world(block(), node(phase="verifying", check="", joined="3m"))), MarkReady)
+    late = node(phase="verifying", check="", accelerators_registered_at=ago("10m"))
+    (ended,) = of(decide(strict, world(block(), late)), Terminate)
+    assert "did not finish its node check within 10m" in sentence(ended.reason)
+    passed = node(phase="verifying", check="passed", joined="3m")
+    assert of(decide(strict, world(block(), passed)), MarkReady)
 
 
 @pytest.mark.requirement("PE-17")
@@ -204,3 +223,31 @@ def test_an_empty_failed_node_waits_for_nobody_and_neither_does_the_end():
     plan = decide(spec(), world(block(count=3), nodes, pods))
     assert [ended.instance_id for ended in of(plan, Terminate)] == ["i-3"]
     assert len(of(decide(spec(), world(block(count=3, ends_in="39m"), nodes, pods)), Evict)) == 2
+
+
+@pytest.mark.requirement("SM-9")
+def test_a_node_object_that_nobody_of_ours_labelled_is_not_removed_with_its_instance():
+    gone = node(state=InstanceState.TERMINATED)
+    assert gone.kube is not None
+    bare = replace(gone, kube=replace(gone.kube, labels=()))
+    assert of(decide(spec(), world(block(), gone)), RemoveNode)
+    assert not decide(spec(), world(block(), bare)).actions
+
+
+@pytest.mark.requirement("SM-9")
+def test_a_node_object_whose_instance_a_list_leaves_out_is_not_removed():
+    assert not decide(spec(), world(block(), Node(None, node().kube))).actions
+
+
+def test_an_older_node_object_of_an_instance_is_left_alone_and_reported():
+    newest = node("i-1")
+    assert newest.kube is not None
+    older = Node(None, replace(newest.kube, name="was-i-1", joined_at=ago("3d")))
+    plan = decide(spec(), world(block(), newest, older))
+    assert not plan.actions
+    (warning,) = plan.warnings
+    assert warning.about == "was-i-1"
+    assert sentence(warning.reason) == (
+        "it names the same instance as node-i-1, which joined later and is the one that counts; it is left alone,"
+        " and can be deleted"
+    )

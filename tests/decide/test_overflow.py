@@ -22,12 +22,17 @@ P5_USD_H = load().types["p5.48xlarge"].on_demand_usd_h or 0.0
 
 
 def documents(
-    hourly: float = 200, monthly: float = 50_000, budget: int = 100_000, types: Any = ("p5.48xlarge",)
+    hourly: float = 200,
+    monthly: float = 50_000,
+    budget: int = 100_000,
+    types: Any = ("p5.48xlarge",),
+    **fields: Any,
 ) -> Any:
     overflow = {"type": "on-demand", "maxHourlyUsd": hourly, "maxMonthlyUsd": monthly}
     wanted = {"instanceTypes": list(types)}
     return spec(
-        given.pool(sources=[{"type": "block"}, overflow], requirements=wanted), budget={"monthlyUsd": budget}
+        given.pool(sources=[{"type": "block"}, overflow], requirements=wanted, **fields),
+        budget={"monthlyUsd": budget},
     )
 
 
@@ -37,6 +42,14 @@ def launched(plan: Plan) -> int:
 
 def spent(hourly_usd: float = 0, fees_usd: int = 0) -> Spending:
     return Spending(fees_usd, ((("p5", SourceKind.ON_DEMAND), hourly_usd),))
+
+
+@pytest.mark.parametrize(("lead", "nodes"), [("10m", 1), ("1h", 1), ("2h", 0), ("10h", 0)])
+def test_no_node_is_launched_that_would_have_to_drain_at_once(lead: str, nodes: int) -> None:
+    """The money lasts for two hours. With a drain of two hours it would go as it came, and another one would come."""
+    service = given.pod(gpus=8, overflow=True)
+    plan = decide(documents(monthly=P5_USD_H * 2, drain={"lead": lead}), world(service))
+    assert launched(plan) == nodes
 
 
 def test_only_a_workload_that_opted_in_overflows():

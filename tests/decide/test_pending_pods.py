@@ -10,7 +10,8 @@ from tests.decide import builders as given
 from tests.decide.builders import NOW, ON_DEMAND, ahead, of, spec, why, world
 from tidemill.decide import decide
 from tidemill.model.plan import Admit, Launch, StartDrain
-from tidemill.model.pods import Pod
+from tidemill.model.pods import Pod, PodShape
+from tidemill.spec import names
 from tidemill.wording import sentence
 
 
@@ -98,6 +99,22 @@ def test_launches_the_cheapest_type_that_fits(waiting: Pod, expected: str):
 def test_leaves_room_for_daemon_pods_on_a_new_node():
     # 3.92 CPU are allocatable on g6.xlarge; what the CNI and its neighbours take must stay free.
     assert launched([given.hourly_pool()], given.pod(gpus=1, cpu="3.9")) == [("g6.2xlarge", 1)]
+
+
+@pytest.mark.requirement("PE-4")
+@pytest.mark.parametrize(
+    ("daemon", "expected"),
+    [
+        (PodShape(((names.CPU, 2000),)), "g6.2xlarge"),
+        (PodShape(((names.CPU, 2000),), node_selector=((names.LABEL_POOL, "g6"),)), "g6.2xlarge"),
+        (PodShape(((names.CPU, 2000),), node_selector=(("arch", "other"),)), "g6.xlarge"),
+    ],
+)
+def test_leaves_room_for_what_daemon_sets_will_put_on_the_first_node_of_a_pool(daemon, expected):
+    documents = given.spec(given.hourly_pool())
+    waiting = given.pod(gpus=1, cpu="3")
+    plan = decide(documents, given.world(waiting, daemons=(daemon,)))
+    assert [launch.intent.instance_type for launch in given.of(plan, Launch)] == [expected]
 
 
 @pytest.mark.requirement("PE-4")

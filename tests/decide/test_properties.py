@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.decide.builders import of
 from tests.decide.worlds import SPEC, worlds
-from tidemill.decide import decide
+from tidemill.decide import Memory, decide
 from tidemill.model.plan import Action, Admit, Launch, Plan, Terminate
 from tidemill.model.pods import Pod, PodPhase
 from tidemill.model.world import World
@@ -51,17 +51,19 @@ def copied(there: World) -> World:
 
 @given(there=worlds())
 def test_the_same_world_gives_the_same_plan(there: World):
-    first = decide(SPEC, there)
-    assert decide(SPEC, there) == first
-    assert decide(SPEC, copied(there)) == first
+    memory = Memory()
+    first = decide(SPEC, there, memory)
+    assert decide(SPEC, there, memory) == first
+    assert decide(SPEC, copied(there), memory) == first
 
 
 @given(there=worlds(), minutes=st.sampled_from((1, 9, 31, 200)))
 def test_what_is_remembered_changes_nothing_later(there: World, minutes: int):
     """With the same objects some time later, and with copies of them that nothing is remembered of."""
-    decide(SPEC, there)
+    memory = Memory()
+    decide(SPEC, there, memory)
     later = replace(there, now=there.now + timedelta(minutes=minutes))
-    assert decide(SPEC, later) == decide(replace(SPEC), copied(later))
+    assert decide(SPEC, later, memory) == decide(SPEC, copied(later))
 
 
 @given(there=worlds(), random=st.randoms(use_true_random=False))
@@ -159,3 +161,29 @@ def test_nothing_new_is_decided_before_wake_at(there: World, share: float):
     assert plan.wake_at is not None
     between = there.now + (plan.wake_at - there.now) * share
     assert not decide(SPEC, replace(there, now=between)).actions
+
+
+def in_namespaces(there: World) -> World:
+    """The same world as an adapter of a real cluster names its workloads: `Kind/namespace/name`."""
+
+    def named(workload: str) -> str:
+        kind, slash, name = workload.partition("/")
+        return f"{kind}/ml/{name}" if slash else workload
+
+    renamed = copied(
+        replace(there, pods=tuple(replace(pod, workload=named(pod.workload)) for pod in there.pods))
+    )
+    return replace(
+        renamed,
+        workloads=tuple(replace(one, name=named(one.name), pair=named(one.pair)) for one in there.workloads),
+        budgets=tuple(replace(one, workload=named(one.workload)) for one in there.budgets),
+    )
+
+
+def without_namespaces(plan: Plan) -> Counter:
+    return Counter(str(essence(action)).replace("/ml/", "/") for action in plan.actions)
+
+
+@given(there=worlds())
+def test_the_name_of_a_workload_is_opaque(there: World):
+    assert without_namespaces(decide(SPEC, in_namespaces(there))) == without_namespaces(decide(SPEC, there))

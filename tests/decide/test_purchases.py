@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import NOW, ago, ahead, block, of, plan, world
+from tests.decide.builders import NOW, ago, ahead, block, of, plan, pool, spec, world
 from tests.decide.purchases import GENEROUS, GRID, buying, intent, offer, search
 from tidemill.decide import decide
 from tidemill.model.capacity import ReservationState
@@ -39,6 +39,21 @@ def asked() -> OfferQuery:
 
 
 # --- from demand to proposal ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("delivered", "asked_for"), [(1, 18), (9, 9), (10, 9), (12, 9), (17, None)])
+def test_what_an_ultraserver_lacks_is_asked_for_by_the_ultraserver(
+    delivered: int, asked_for: int | None
+) -> None:
+    """EC2 refuses any other number, and would be asked again and again. A whole one for a few is not worth it."""
+    gb200 = "p6e-gb200.36xlarge"
+    wanted = [{**window("week", "2d", "9d"), "instanceType": gb200, "instances": 18}]
+    pairs = pool("p5", requirements={"instanceTypes": [gb200]}, limits={"nodes": 64})
+    documents = spec(pairs, plan(demand=wanted), approval={"mode": "one"}, budget=GENEROUS)
+    held = block(starts_in="1d", ends_in="10d", count=delivered, instance_type=gb200, ultraserver=True)
+    made = decide(documents, world(held))
+    assert [action.query.count for action in of(made, SearchOffers)] == ([asked_for] if asked_for else [])
+    assert bool(made.warnings) == (asked_for is None)
 
 
 @pytest.mark.requirement("CB-1")
@@ -167,6 +182,26 @@ def test_after_a_refusal_the_same_is_not_proposed_again_for_six_hours():
 def test_nothing_is_proposed_while_aws_or_the_ledger_cannot_be_read(away: str):
     there = world(search(asked(), offer()), **{away: False})
     assert not decide(buying(), there).actions
+
+
+@pytest.mark.requirement("CB-4")
+def test_nothing_is_proposed_or_bought_beside_a_reservation_that_cannot_be_read():
+    """Also what was approved: whether it is still missing cannot be told. Nothing is voided either."""
+    doubt = replace(block("cr-odd", ends_in=None), unread="field EndDate: expected a time, got None")
+    approved = intent("approved", approved_by=("ana",))
+    assert submitted(buying(), approved)
+    decided = decide(buying(), world(approved, unread=(doubt,)))
+    assert not decided.actions
+    assert any("nothing is bought until" in sentence(warning.reason) for warning in decided.warnings)
+    assert not decide(buying(), world(search(asked(), offer()), unread=(doubt,))).actions
+
+
+@pytest.mark.requirement("CB-4")
+def test_a_purchase_in_doubt_is_found_by_the_tag_of_a_reservation_that_cannot_be_read():
+    doubt = replace(block("cr-odd", ends_in=None), unread="field EndDate", intent_id="tp-1")
+    unknown = intent("unknown", offer_id="cb-1", fee_usd=25_000, state_at=ago("2h"))
+    (settled,) = of(decide(buying(), world(unknown, unread=(doubt,))), SettlePurchase)
+    assert (settled.outcome, settled.reservation_ids) == ("confirmed", ("cr-odd",))
 
 
 # --- who may say yes ------------------------------------------------------------------------------------

@@ -80,7 +80,22 @@ SITUATIONS: dict[str, tuple[list[Any], list[Any], str, list[str]]] = {
         [given.pool(warm=False)],
         [given.block(free=4), given.failed_launch()],
         "no-capacity",
-        ["EC2 has no capacity for pool p5 now", "next try 2026-11-16T12:00:30Z"],
+        ["EC2 had no capacity at the last launch for pool p5", "next try 2026-11-16T12:00:30Z"],
+    ),
+    "the documents do not allow it": (
+        [given.pool(warm=False)],
+        [given.block(free=4), given.failed_launch(failure="refused")],
+        "no-capacity",
+        [
+            "the last launch for pool p5 was refused",
+            "next try 2026-11-16T12:00:30Z, or when the documents change",
+        ],
+    ),
+    "AWS does not let us": (
+        [given.pool(warm=False)],
+        [given.block(free=4), given.failed_launch(failure="not-allowed")],
+        "no-capacity",
+        ["the last launch for pool p5 failed (not-allowed; the log says more)"],
     ),
     "too big": (
         [given.hourly_pool("g6", "g6.xlarge")],

@@ -46,7 +46,11 @@ def nodes(draw: st.DrawFn) -> list[Node]:
             fields = {"source": ON_DEMAND, "pool": "g6", "instance_type": "g6.12xlarge"}
         phase = draw(st.sampled_from(PHASES))
         age = draw(st.sampled_from(("1m", "4m", "9m", "14m")))
-        check = draw(st.sampled_from(("", "passed", "failed"))) if phase in ("verifying", "ready") else ""
+        check = (
+            draw(st.sampled_from(("", "running", "passed", "failed")))
+            if phase in ("verifying", "ready")
+            else ""
+        )
         owner = draw(st.sampled_from(("tides", "tides", "tides", "somebody")))
         if phase != "launched":
             fields["check"] = check

@@ -64,6 +64,43 @@ def test_a_pod_with_affinity_follows_another_pending_pod():
     assert zones_of(problem([follower, leader], [], ZONES)) == ["b", "b"]
 
 
+def test_an_affinity_of_several_terms_needs_one_pod_that_matches_them_all():
+    """As kube-scheduler counts: two pods that match one term each do not do."""
+    wants = make.pending(affinity=(make.term(ZONE, app="x"), make.term(HOST, team="red")))
+    apart = (make.running(labels={"app": "x"}), make.running(labels={"team": "red"}))
+    both = (make.running(labels={"app": "x", "team": "red"}),)
+    assert where(problem([wants], [make.existing("n1", existing_pods=apart)])) == ["-"]
+    assert where(problem([wants], [make.existing("n1", existing_pods=both)])) == ["n1"]
+
+
+def test_no_pod_is_in_the_namespaces_of_every_term():
+    elsewhere = (make.term(ZONE, app="x"), make.term(ZONE, namespaces=("other",), app="x"))
+    wants = make.pending(labels={"app": "x"}, affinity=elsewhere)
+    there = (make.running(labels={"app": "x"}), make.running(labels={"app": "x"}, namespace="other"))
+    assert where(problem([wants], [make.existing("n1", existing_pods=there)])) == ["-"]
+
+
+def test_a_pod_is_the_first_of_its_kind_for_all_its_terms_or_for_none():
+    """A match counts for the zone although its node has no rack: there is a first already."""
+    wants = make.pending(
+        labels={"app": "x"}, affinity=(make.term(ZONE, app="x"), make.term(RACK, app="x")), gpus=1
+    )
+    first = make.existing("n1", existing_pods=(make.running(labels={"app": "x"}),))
+    racked = make.existing("n2", labels={RACK: "r1"}, free={"cpu": 1000, "pods": 1, "nvidia.com/gpu": 1})
+    assert where(problem([wants], [first, racked])) == ["-"]
+    assert where(problem([wants], [racked])) == ["n2"]
+
+
+def test_a_pod_is_not_the_first_of_its_kind_where_others_of_it_may_be_bound_before():
+    """Only the others could go elsewhere; bound first, they keep the pod from any host without one of them."""
+    one_each = {"pods": 1}
+    first = make.pending("first", gpus=1, labels={"app": "x"}, **with_affinity(HOST))
+    other = make.pending("other", labels={"app": "x"}, host_ports=(("TCP", 80, ""),))
+    offered = [make.option("g", gpus=1, capacity=one_each), make.option("m", capacity=one_each, price=0.1)]
+    assert unplaced_ids(problem([first, other], [], offered)) == {"first"}
+    assert unplaced_ids(problem([first], [], offered)) == set()
+
+
 def test_a_chain_of_affinities_ends_up_in_one_zone():
     chain = [
         make.pending("third", labels={"app": "z"}, **with_affinity(app="y")),

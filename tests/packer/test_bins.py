@@ -23,7 +23,7 @@ def a_bin(number: int, *free: int, blocked: int = 0) -> Bin:
 
 
 def test_bins_with_the_same_free_vector_are_one_class():
-    index = BinIndex()
+    index = BinIndex((1, 0))
     for number in range(3):
         index.add(a_bin(number, 500, 10))
     index.add(a_bin(3, 400, 10))
@@ -31,7 +31,7 @@ def test_bins_with_the_same_free_vector_are_one_class():
 
 
 def test_the_tightest_classes_that_have_enough_come_first():
-    index = BinIndex()
+    index = BinIndex((1, 0))
     for number, free in enumerate((500, 100, 300)):
         index.add(a_bin(number, free, 10))
     assert [bins.free[0] for bins in index.tightest(0, 200, 5)] == [300, 500]
@@ -99,3 +99,14 @@ def test_all_existing_nodes_are_tried_before_one_is_opened():
         options=(make.option(capacity={"cpu": 9000, "memory": 100, "pods": 10}),),
     )
     assert list(sound(stated).existing) == [60]
+
+
+def test_a_class_where_a_pod_surely_fits_is_found_behind_many_that_lack_something_else():
+    index = BinIndex((1, 2, 0))
+    for number in range(100):
+        index.add(a_bin(number, 300 + number, 0, 10))  # enough of the first dimension and none of the second
+    index.add(a_bin(100, 900, 500, 10))
+    index.add(a_bin(101, 700, 200, 10))
+    requests = ((0, 300), (1, 100), (2, 1))
+    assert not any(bins.free[1] for bins in index.tightest(0, 300, 24))
+    assert [bins.free[0] for bins in index.surely_fitting(requests, 24)] == [700, 900]

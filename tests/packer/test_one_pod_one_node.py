@@ -90,19 +90,21 @@ def test_a_pod_that_names_its_host_gets_no_new_node():
         ("In", ("5", "7"), "seven"),
         ("NotIn", ("3",), "none"),  # a node without the label is not in
         ("NotIn", ("3", "7"), "none"),
-        ("Exists", (), "three"),
+        ("Exists", (), "huge"),
         ("DoesNotExist", (), "none"),
         ("Gt", ("3",), "seven"),
         ("Gt", ("-1",), "three"),
         ("Gt", ("7",), "-"),
         ("Lt", ("7",), "three"),
         ("Lt", ("3",), "-"),
+        ("Lt", (str(2**63),), "-"),  # more than 64 bits is not a number to Kubernetes
     ],
 )
 def test_required_node_affinity(operator, values, chosen):
     offered = [
         make.option("three", labels={"n": "3"}, price=2.0), make.option("seven", labels={"n": "7"}, price=3.0),
         make.option("word", labels={"n": "many"}, price=9.0), make.option("none", price=1.0),
+        make.option("huge", labels={"n": str(2**63)}, price=1.5),
     ]  # fmt: skip
     assert choice(make.pending(node_terms=((Expression("n", operator, values),),)), *offered) == chosen
 

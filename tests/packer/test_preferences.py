@@ -36,6 +36,16 @@ def test_a_preference_never_costs_money():
     ]
 
 
+def test_a_preference_leads_nowhere_that_an_existing_pod_keeps_it_out_of():
+    jealous = make.running(labels={"app": "db"}, anti_affinity=(make.term(ZONE, app="x"),))
+    existing_nodes = [
+        make.existing("slow", "a"),
+        make.existing("fast", "b", labels={"disk": "fast"}, existing_pods=(jealous,)),
+    ]
+    wants = make.pending(labels={"app": "x"}, preferred_nodes=((10, DISK),))
+    assert where(problem([wants], existing_nodes)) == ["slow"]
+
+
 def test_a_preference_opens_no_further_node():
     pods = make.replicas(2, labels={"app": "x"}, preferred_anti_affinity=((100, make.term(HOST, app="x")),))
     assert len(sound(problem(pods, [], [make.option("m")])).opened) == 1

@@ -195,7 +195,7 @@ def test_the_order_of_the_offers_changes_nothing():
 
 def test_without_the_solver_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
-    with pytest.raises(SpecError, match=r"pip install 'tidemill\[plan\]'"):
+    with pytest.raises(SpecError, match=r"pip install highspy"):
         asked(WEEK).plan()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import BLOCK, NOW, ago, ahead, block, node, plan, pod, spec, world
+from tests.decide.builders import BLOCK, NOW, ago, ahead, block, node, plan, pod, pool, spec, world
 from tests.decide.purchases import buying, intent
 from tidemill.decide import decide
 from tidemill.model.alerts import Alert, AlertKind, Severity
@@ -171,6 +171,48 @@ def test_fewer_instances_than_were_bought_are_told():
     alert = only(holding(buying(), world(bought, block(count=3, ends_in="16d"))))
     assert (alert.kind, alert.title) == (AlertKind.SHORT_DELIVERY, "cr-1 has 3 of 4 instances")
     assert holding(buying(), world(bought, block(count=4, ends_in="16d"))) == []
+
+
+@pytest.mark.requirement("NT-1")
+@pytest.mark.requirement("CB-17")
+def test_a_block_bought_elsewhere_that_brings_fewer_instances_is_told():
+    tagged = (("aws:ec2capacityreservation:incrementalRequestedQuantity", "4"),)
+    alert = only(holding(buying(), world(block("cr-7", count=3, ends_in="16d", tags=tagged))))
+    assert (alert.kind, alert.title) == (AlertKind.SHORT_DELIVERY, "cr-7 has 3 of 4 instances")
+    assert facts(alert)["bought"] == "elsewhere"
+    for fine in (
+        block("cr-7", count=4, ends_in="16d", tags=tagged),
+        block("cr-7", count=3, ends_in="16d", tags=tagged, owner="somebody"),
+        block("cr-7", count=3, ends_in="16d", tags=tagged, ultraserver=True),
+    ):
+        assert not [one for one in holding(buying(), world(fine)) if one.kind is AlertKind.SHORT_DELIVERY]
+
+
+@pytest.mark.requirement("NT-1")
+@pytest.mark.requirement("CB-18")
+def test_a_paid_successor_that_a_pin_keeps_out_is_told_until_the_pin_names_it():
+    held, follows = block("cr-1", ends_in="24h"), block("cr-2", ends_in="90h", starts_in="2h", pool="p5")
+    pinned = spec(pool(sources=[{"type": "block", "ids": ["cr-1"]}]))
+    alert = only(holding(pinned, world(held, follows)))
+    assert (alert.kind, alert.severity, alert.about) == (AlertKind.PIN_UNUSED, Severity.ERROR, "cr-2")
+    assert facts(alert)["pin it to"] == "cr-1, cr-2"
+    both = spec(pool(sources=[{"type": "block", "ids": ["cr-1", "cr-2"]}]))
+    assert holding(both, world(held, follows)) == []
+
+
+@pytest.mark.requirement("NT-1")
+@pytest.mark.requirement("MG-5")
+@pytest.mark.parametrize("provisioner", ["managed", "asg", "native"])
+def test_nodes_that_never_join_are_told_once_a_day_for_a_pool_and_its_source(provisioner: str):
+    of = spec(pool(provisioner=provisioner))
+    late = [node(f"i-{number}", "launched", launched="20m", provisioner=provisioner) for number in range(2)]
+    seen = world(block(ends_in="48h"), *late)
+    alert = only(holding(of, seen))
+    assert (alert.kind, alert.about, alert.lasts) == (AlertKind.NODES_NEVER_JOIN, "p5", False)
+    assert facts(alert)["instances"] == "i-0, i-1"
+    assert facts(alert)["provisioner"] == provisioner
+    young = node("i-9", "launched", launched="5m", provisioner=provisioner)
+    assert holding(of, world(block(ends_in="48h"), young)) == []
 
 
 def going_on(**platform: Any) -> Spec:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.spec.conftest import Reader
 from tests.spec.documents import NODE_CLASS, PLATFORM, block, joined, messages, plan, pool, scenario, window
+from tidemill.spec.read import load
 
 BLOCK_POOL = pool("sources: [{type: block}]")
+LARGE_POOL = pool("sources: [{type: block}]", limits="{nodes: 400}")
 
 
 def test_a_missing_node_class_suggests_the_nearest_name(read: Reader) -> None:
@@ -142,9 +146,24 @@ def test_accepts_any_window_up_to_182_days(read: Reader) -> None:
 
 
 @pytest.mark.requirement("CB-2")
+@pytest.mark.parametrize(("written", "near"), [(1, "9"), (17, "9 or 18"), (10, "9 or 18"), (9, ""), (36, "")])
+def test_refuses_a_part_of_an_ultraserver(tmp_path: Path, written: int, near: str) -> None:
+    gb200 = "p6e-gb200.36xlarge"
+    whole = joined(
+        NODE_CLASS,
+        pool("sources: [{type: block}]", types=f"[{gb200}]", limits="{nodes: 64}"),
+        plan(window(instances=written, type=gb200)),
+    )
+    sentence = f"EC2 sells {gb200} by the UltraServer, 9 or 18 instances each: write {near}, not {written}"
+    (tmp_path / "all.yaml").write_text(whole)
+    found = load([tmp_path / "all.yaml"])  # against the catalog that ships
+    assert [problem.message for problem in found.errors] == ([sentence] if near else [])
+
+
+@pytest.mark.requirement("CB-2")
 def test_refuses_more_than_64_instances_a_block(read: Reader) -> None:
-    assert messages(read(joined(NODE_CLASS, BLOCK_POOL, plan(window(instances=64))))) == []
-    (problem,) = read(joined(NODE_CLASS, BLOCK_POOL, plan(window(instances=65)))).errors
+    assert messages(read(joined(NODE_CLASS, LARGE_POOL, plan(window(instances=64))))) == []
+    (problem,) = read(joined(NODE_CLASS, LARGE_POOL, plan(window(instances=65)))).errors
     assert problem.code == "block-size"
     (problem,) = read(scenario(f"reservations: [{block(count=65)}]")).errors
     assert problem.message == "EC2 sells at most 64 instances in one block, not 65"
@@ -153,10 +172,10 @@ def test_refuses_more_than_64_instances_a_block(read: Reader) -> None:
 @pytest.mark.requirement("CB-2")
 def test_refuses_more_than_256_instances_on_a_date_over_all_windows(read: Reader) -> None:
     four = [window(name=f"w{i}", instances=64) for i in range(4)]
-    assert messages(read(joined(NODE_CLASS, BLOCK_POOL, plan(*four)))) == []
+    assert messages(read(joined(NODE_CLASS, LARGE_POOL, plan(*four)))) == []
     later = window(name="later", start="2026-11-20T11:30:00Z", end="2026-11-21T11:30:00Z", instances=64)
-    assert messages(read(joined(NODE_CLASS, BLOCK_POOL, plan(*four, later)))) == []
-    (problem,) = read(joined(NODE_CLASS, BLOCK_POOL, plan(*four, window(name="w4", instances=1)))).errors
+    assert messages(read(joined(NODE_CLASS, LARGE_POOL, plan(*four, later)))) == []
+    (problem,) = read(joined(NODE_CLASS, LARGE_POOL, plan(*four, window(name="w4", instances=1)))).errors
     assert (
         problem.message
         == "with 'w4' there would be 257 instances in blocks on one date; EC2 allows at most 256"
@@ -171,7 +190,7 @@ def test_refuses_more_than_256_instances_on_a_date_over_all_blocks(read: Reader)
 
 
 def test_window_names_are_unique(read: Reader) -> None:
-    (problem,) = read(joined(NODE_CLASS, BLOCK_POOL, plan(window(), window()))).errors
+    (problem,) = read(joined(NODE_CLASS, LARGE_POOL, plan(window(), window()))).errors
     assert problem.message.startswith("window 'run-1' is already defined at ")
 
 

@@ -36,6 +36,15 @@ def test_warns_where_the_karpenter_version_is_not_given(read: Reader) -> None:
     assert codes(read(joined(PLATFORM, NODE_CLASS, pool("sources: [{type: block}]")))) == []
 
 
+def test_refuses_nodes_for_admitted_pods_in_a_karpenter_pool(read: Reader) -> None:
+    held = pool("provisioner: karpenter", "sources: [{type: block}]", "admittedPodsOnly: true")
+    (problem,) = read(joined(platform('karpenter: {version: "1.8.0"}'), NODE_CLASS, held)).problems
+    assert (problem.code, problem.severity) == ("karpenter", "error")
+    assert "remove it, or use another provisioner" in problem.message
+    native = pool("sources: [{type: block}]", "admittedPodsOnly: true")
+    assert codes(read(joined(PLATFORM, NODE_CLASS, native))) == []
+
+
 @pytest.mark.requirement("TR-14")
 def test_warns_of_ultraservers_in_a_karpenter_pool(tmp_path: Path) -> None:
     lines = ("provisioner: karpenter", "sources: [{type: block}]")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.spec.documents import NODE_CLASS, joined, pool
+from tests.spec.documents import NODE_CLASS, PLATFORM, joined, pool
 from tests.spec.test_import_ryvn import EBS_CLASS, ONE_NODE_POOL
 from tidemill.cli.documents import import_, schema, validate
 
@@ -112,3 +112,14 @@ def test_import_prints_errors_to_stderr_and_writes_nothing(tmp_path: Path) -> No
     assert result.stdout == ""
     assert "did you mean 'ebs'?" in result.stderr
     assert not out.exists()
+
+
+def test_files_of_two_platforms_are_said_to_be_read_as_one(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    for path in (a, b):
+        path.write_text(joined(PLATFORM, NODE_CLASS, pool()))
+    result = run(validate, str(a), str(b))
+    assert result.exit_code == 2
+    first = result.output.splitlines()[0]
+    assert first.startswith("2 of the files have a Platform, and all files are read as one set")
+    assert "read as one set" not in run(validate, str(a)).output

@@ -11,7 +11,7 @@ from tidemill.spec.read import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BAD = sorted((EXAMPLES / "bad").glob("*.yaml"))
-GOOD = sorted(EXAMPLES.glob("*.yaml"))
+GOOD = sorted([*EXAMPLES.glob("*.yaml"), *(EXAMPLES / "kubernetes").glob("*.yaml")])
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)

@@ -149,6 +149,82 @@ def test_a_pin_to_reservation_ids_is_imported_with_a_warning(imported):
     assert "TR-3" in told(result)
 
 
+@pytest.mark.requirement("KP-8")
+def test_a_tag_selector_beside_ids_becomes_a_source_of_its_own(imported):
+    """Karpenter takes what any term selects."""
+    terms = "{id: cr-0a1}, {tags: {team: ml}}, {tags: {team: ops}, ownerID: '1'}"
+    result = imported(NODE_CLASS.replace("{tags: {team: ml}}", terms), NODE_POOL)
+    assert made(result)["ComputePool"]["sources"] == [
+        {"type": "block", "ids": ["cr-0a1"]},
+        {"type": "block", "tags": {"team": "ml"}},
+        {"type": "block", "tags": {"team": "ops"}},
+    ]
+    assert any("ownerID of a selector" in problem.message for problem in result.problems)
+
+
+CPU_POOL = """\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: gpu}
+      requirements:
+        - {key: kubernetes.io/arch, operator: In, values: [amd64]}
+        - {key: karpenter.sh/capacity-type, operator: NotIn, values: [spot, reserved]}
+        - {key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r, z]}
+        - {key: karpenter.k8s.aws/instance-generation, operator: Gt, values: ["2"]}
+        - {key: karpenter.k8s.aws/instance-cpu, operator: In, values: ["4", "8", "16"]}
+        - {key: karpenter.k8s.aws/instance-cpu, operator: In, values: ["8", "16", "32"]}
+  limits: {cpu: 1000}
+"""
+
+
+@pytest.mark.requirement("KP-8")
+def test_a_pool_of_types_without_accelerators_is_imported(imported):
+    """With every requirement, two of one key included; a category that the catalog lacks is named."""
+    result = imported(NODE_CLASS, CPU_POOL)
+    pool = made(result)["ComputePool"]
+    assert pool["requirements"] == {
+        "arch": "amd64", "instanceCategories": ["c", "m", "r"], "minGeneration": 3, "cpuSizes": [8, 16],
+    }  # fmt: skip
+    assert pool["sources"] == [{"type": "on-demand"}]
+    assert "the catalog has no z of karpenter.k8s.aws/instance-category" in " ".join(
+        problem.message for problem in result.problems
+    )
+
+
+@pytest.mark.requirement("KP-8")
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (CPU_POOL.replace("[c, m, r, z]", "[z, hpc]"), "the catalog has none of z, hpc"),
+        (
+            CPU_POOL.replace("kubernetes.io/arch", "kubernetes.io/os").replace("amd64", "windows"),
+            "Windows nodes",
+        ),
+        (CPU_POOL.replace("[spot, reserved]", "[spot, reserved, on-demand]"), "allows no capacity type"),
+        (CPU_POOL.replace("{cpu: 1000}", "7"), "must be a mapping"),
+    ],
+)
+def test_what_cannot_be_imported_is_left_out_and_the_rest_is_written(imported, changed, sentence):
+    result = imported(NODE_CLASS, NODE_POOL, changed)
+    assert made(result)["ComputePool"]["nodeClassName"] == "gpu"
+    assert "name: train" in result.text
+    assert "name: general" not in result.text
+    assert result.left_out == ("NodePool general",)
+    assert sentence in " ".join(problem.message for problem in result.problems if problem.severity == "error")
+
+
+def test_a_pool_that_names_no_types_is_imported_with_every_category(imported):
+    """Without names our pools have types with accelerators; Karpenter's have all."""
+    pool = NODE_POOL.replace(
+        "{key: node.kubernetes.io/instance-type, operator: In, values: [p5.48xlarge]}", ""
+    )
+    assert "    - t\n" in imported(NODE_CLASS, pool.replace("        - \n", "")).text
+
+
 @pytest.mark.requirement("TR-8")
 def test_warns_of_an_imported_image_that_is_not_pinned(imported):
     assert "TR-8" in told(imported(NODE_CLASS.replace("v20260714", "latest"), NODE_POOL))
@@ -221,9 +297,9 @@ def test_rendered_karpenter_objects_can_be_imported_again(imported, static):
 @pytest.mark.parametrize(
     ("texts", "sentence"),
     [
-        ((NODE_CLASS.replace("/v1", "/v1beta1"), NODE_POOL), "cannot be read; convert it to"),
+        ((NODE_CLASS.replace("/v1", "/v1beta1"),), "cannot be read; convert it to"),
         (
-            (NODE_CLASS.replace("{alias: al2023@v20260714}", "{name: my-image}"), NODE_POOL),
+            (NODE_CLASS.replace("{alias: al2023@v20260714}", "{name: my-image}"),),
             "names no image by alias or id",
         ),
         (("kind: Deployment\napiVersion: apps/v1\n",), "is neither a NodePool nor a node class"),
@@ -279,5 +355,9 @@ def test_the_command_writes_documents_to_stdout_and_warnings_to_stderr(tmp_path,
     kinds = [each["kind"] for each in yaml.safe_load_all(target.read_text())]
     assert kinds == ["NodeClass", "ComputePool"]
     NodeClass.model_validate(next(yaml.safe_load_all(target.read_text())))
+    source.write_text(f"{NODE_CLASS}---\n{NODE_POOL}---\n{CPU_POOL.replace('c, m, r, z', 'z')}")
+    assert main(["import", "karpenter", str(source), "-o", str(target)]) == 2
+    assert "left out for the errors above: NodePool general; the rest is written" in capsys.readouterr().err
+    assert "name: train" in target.read_text()
     source.write_text("kind: Deployment\n")
     assert main(["import", "karpenter", str(source)]) == 2

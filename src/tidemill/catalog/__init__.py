@@ -32,7 +32,7 @@ class Accelerator:
 class InstanceType:
     name: str
     family: str  # "p5", "g6e"
-    category: str  # "p", "g", "trn"
+    category: str  # "p", "g", "trn"; "c", "m", "r", "t" have no accelerators
     generation: int
     size: str
     arch: str
@@ -96,15 +96,20 @@ class Catalog:
 
 @cache
 def load() -> Catalog:
-    """The catalog that ships with this version. Types are in the order of the data: family, then size."""
+    """The catalog that ships with this version: types with accelerators, then those without. Both are in the order of
+    the data: family, then size."""
     facts = _read("instance_types.json")
-    return assembled(facts["types"], shipped_prices(), as_of=facts["as_of"], source=facts["source"])
+    return assembled(shipped_types(), shipped_prices(), as_of=facts["as_of"], source=facts["source"])
 
 
 def shipped_types() -> list[dict[str, Any]]:
     """The shipped facts, which `refreshed` changes."""
     types: list[dict[str, Any]] = _read("instance_types.json")["types"]
-    return types
+    plain = _read("cpu_instance_types.json")
+    return types + [
+        {"hypervisor": "nitro", "accelerator": None, **dict(zip(plain["columns"], row, strict=True))}
+        for row in plain["types"]
+    ]
 
 
 def shipped_prices() -> tuple[PriceList, ...]:
@@ -114,8 +119,10 @@ def shipped_prices() -> tuple[PriceList, ...]:
 def assembled(
     types: Iterable[Mapping[str, Any]], lists: tuple[PriceList, ...], *, as_of: str, source: str, region: str = ""
 ) -> Catalog:  # fmt: skip
-    """A catalog from facts and price lists, one list of each kind."""
-    prices = {price_list.kind: price_list.usd_h for price_list in lists}
+    """A catalog from facts and price lists."""
+    prices: dict[str, dict[str, float]] = {"block": {}, "on-demand": {}}
+    for price_list in lists:
+        prices[price_list.kind].update(price_list.usd_h)
     made = (_instance_type(facts, prices) for facts in types)
     oldest = min(price_list.as_of for price_list in lists)
     return Catalog({t.name: t for t in made}, oldest, lists, as_of, source, region)

@@ -36,7 +36,7 @@ USUAL_DAEMONS: Amounts = (("cpu", 250), ("memory", 256 * MIB), ("pods", 4))
 WHOLE_NODE_CPU_16THS = 15  # of all vCPUs
 WHOLE_NODE_SPARE_MILLI = 500  # at least, on small nodes: the CNI, kube-proxy, the device plugin, a log agent
 WHOLE_NODE_MEMORY_10THS = 9  # of allocatable memory
-WHOLE_NODE_MEMORY_STEP = 4 * GIB
+WHOLE_NODE_MEMORY_STEP, SMALL_NODE_MEMORY_STEP = 4 * GIB, GIB  # the second where less than 16 GiB is left
 
 
 def allocatable(
@@ -72,7 +72,8 @@ def whole_node_request(instance_type: InstanceType) -> Amounts:
     """The requests of a replica that uses a whole node: every accelerator, and what daemons do not need.
 
     CPU is 15/16 of the vCPUs, but leaves at least 500m of what is allocatable, down to 100m. Memory is 9/10
-    of what is allocatable, down to 4 GiB. EFA is left out: only jobs of several nodes ask for it.
+    of what is allocatable, down to 4 GiB, or to 1 GiB on small nodes. EFA is left out: only jobs of several nodes ask
+    for it.
     """
     offered = instance_type.allocatable
     cpu_milli = min(
@@ -80,10 +81,8 @@ def whole_node_request(instance_type: InstanceType) -> Amounts:
         amount(offered, "cpu") - WHOLE_NODE_SPARE_MILLI,
     )
     memory = amount(offered, "memory") * WHOLE_NODE_MEMORY_10THS // 10
-    request = {
-        "cpu": cpu_milli // 100 * 100,
-        "memory": memory // WHOLE_NODE_MEMORY_STEP * WHOLE_NODE_MEMORY_STEP,
-    }
+    step = WHOLE_NODE_MEMORY_STEP if memory >= 4 * WHOLE_NODE_MEMORY_STEP else SMALL_NODE_MEMORY_STEP
+    request = {"cpu": cpu_milli // 100 * 100, "memory": memory // step * step}
     if instance_type.accelerator:
         request[instance_type.accelerator.resource] = instance_type.accelerator.count
     return tuple(sorted(request.items()))

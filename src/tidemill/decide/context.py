@@ -6,19 +6,20 @@ take room from it, so that a later step sees what an earlier one has already pro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tidemill.decide.deadlines import NO_END, End, deadline_of
-from tidemill.decide.memory import memory_of
-from tidemill.decide.node_cache import NodeCache, NodeFacts
+from tidemill.decide.memory import Memory
+from tidemill.decide.node_table import Ending, EndingGroup, NodeTable, NodeView
 from tidemill.decide.overflow import money_runs_out_at
-from tidemill.decide.phases import Phase
-from tidemill.decide.pool_templates import templates
+from tidemill.decide.pool_templates import HELD, TOLERATES_HELD, templates
+from tidemill.decide.premises import RecordedSpending
 from tidemill.decide.queue_item import QueueItem
+from tidemill.decide.scheduler_rules import tolerates
 from tidemill.decide.service_moves import services_lead
 from tidemill.model.capacity import Reservation, Source, SourceKind
-from tidemill.model.nodes import Node
 from tidemill.model.plan import Action, Plan, Unmet, UnmetCode, Warning
 from tidemill.model.pods import Method, Pod, Workload
 from tidemill.model.reasons import HoldReason
@@ -27,39 +28,8 @@ from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 
-
-@dataclass(slots=True, eq=False)
-class NodeView:
-    """One node of ours, as this decision sees it. Nodes of others are in `DecisionContext.strangers`."""
-
-    facts: NodeFacts
-    node: Node
-    phase: Phase
-    pods: tuple[Pod, ...]  # bound here, daemons left out
-    deadline: datetime | None = None
-    drain_from: datetime | None = None
-    reserved: bool = False  # a pending pod will use it
-    ending: bool = False  # this plan drains or terminates it
-
-    @property
-    def pool(self) -> ComputePool | None:
-        """None: the pool was removed. Its nodes keep running and are still drained in time."""
-        return self.facts.template.pool if self.facts.template is not None else None
-
-    @property
-    def source(self) -> Source:
-        return self.facts.source
-
-
 # Sources that end this close to each other are drained together.
 TOGETHER = timedelta(hours=2)
-Ending = tuple[str, Provisioner, Source]  # a pool's nodes of one source end together
-
-
-@dataclass(slots=True)
-class _Group:
-    views: list[NodeView] = field(default_factory=list)
-    end: End | None = None
 
 
 class _LastUnmet:
@@ -70,16 +40,21 @@ class _LastUnmet:
 
 
 class DecisionContext:
-    def __init__(self, spec: Spec, world: World) -> None:
+    def __init__(self, spec: Spec, world: World, memory: Memory | None = None) -> None:
+        """`memory`: of the decision before this one; without it everything is worked out from nothing."""
         self.spec = spec
-        self.world = world
+        self._spending = RecordedSpending(world.spending)
+        self.world = replace(world, spending=self._spending)
+        self._tells_time = False
         self.now = world.now
         self.owner = spec.platform.spec.deployment
         self.templates = templates(spec)
-        self.memory = memory_of(spec)
+        self.memory = (memory if memory is not None else Memory()).about(spec)
         self._last_unmet = self.memory.of(_LastUnmet).unmet
         self.reservations: dict[str, Reservation] = {r.id: r for r in world.reservations}
         self.workloads: dict[str, Workload] = {workload.name: workload for workload in world.workloads}
+        if any(template.pool.spec.admitted_pods_only for template in self.templates.values()):
+            self._tolerate_held()
         # Services with a minimum or a hand-over method need extra time to leave a source that ends.
         self._somebody_moves_slowly = bool(world.budgets) or any(
             workload.method not in (None, Method.EVICT) for workload in world.workloads
@@ -87,16 +62,18 @@ class DecisionContext:
         self.kept: set[str] = set()  # pods that a hand-over keeps in place until its next step
         self.actions: list[Action] = []
         self.unmet: dict[str, Unmet] = {}
+        self.explained: Iterable[Unmet] = ()  # of pods that found no place, in the order of the queue
         self.warnings: list[Warning] = []
         self.wake_at: datetime | None = None
         self.usable: dict[tuple[str, int], list[Reservation]] = {}  # by pool and source; computed once
-        self.keeps_away = False  # a running pod has anti-affinity or host ports that new pods must respect
         self.waiting: list[QueueItem] = []  # in the order of the queue
         self.placed: set[str] = set()  # pools in which this plan places a pending pod
-        self.views: list[NodeView] = []  # those that are not gone
-        self.gone: list[NodeView] = []
-        self.strangers: list[Node] = []
-        self._groups: dict[Ending, _Group] = {}
+        table = self.table = self.memory.of(NodeTable)
+        table.update(spec, world, self.owner)
+        self.views, self.gone, self.strangers = table.views, table.gone, table.strangers
+        # A running pod has anti-affinity or host ports that new pods must respect.
+        self.keeps_away = table.keeps_away > 0
+        self._ends: dict[Ending, End] = {}
         self._deadlines: dict[Ending, datetime | None] = {}
         self._ending: list[
             tuple[datetime, list[NodeView]]
@@ -104,6 +81,20 @@ class DecisionContext:
         self._disruptions_at_once: dict[str, int] | None = None
         self._shared: dict[tuple[SourceKind, str], bool] = {}
         self._join()
+
+    def _tolerate_held(self) -> None:
+        """Services of ours get the toleration when their pods are made: their templates do not show it."""
+        ours = {
+            pod.workload
+            for pod in self.world.pods
+            if pod.workload in self.workloads and tolerates(pod.shape.tolerations, HELD)
+        }
+        for name, workload in self.workloads.items():
+            if name in ours or workload.pair in ours:
+                shape = workload.shape
+                if not tolerates(shape.tolerations, HELD):
+                    added = replace(shape, tolerations=(*shape.tolerations, TOLERATES_HELD))
+                    self.workloads[name] = replace(workload, shape=added)
 
     def shared(self, reservation: Reservation) -> bool:
         """Several pools may use it, so no pool keeps its nodes up without work."""
@@ -126,6 +117,10 @@ class DecisionContext:
         self.actions.append(action)
 
     def hold(self, pod: Pod, code: UnmetCode, reason: HoldReason, earliest: datetime | None = None) -> None:
+        self.unmet[pod.uid] = self.unmet_of(pod, code, reason, earliest)
+
+    def unmet_of(self, pod: Pod, code: UnmetCode, reason: HoldReason, earliest: datetime | None) -> Unmet:
+        """The same object as in the last decision if it says the same."""
         unmet = self._last_unmet.get(pod.uid)
         if (
             unmet is None
@@ -136,7 +131,7 @@ class DecisionContext:
             if len(self._last_unmet) > 2 * len(self.world.pods) + 1000:
                 self._last_unmet.clear()
             unmet = self._last_unmet[pod.uid] = Unmet(pod.uid, pod.full_name, code, reason, earliest)
-        self.unmet[pod.uid] = unmet
+        return unmet
 
     def warn(self, about: str, reason: AnyWarning) -> None:
         self.warnings.append(Warning(about, reason))
@@ -146,83 +141,66 @@ class DecisionContext:
         if at is not None and at > self.now and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
 
+    def from_now(self, delay: timedelta) -> datetime:
+        """An instant that moves with the clock, to be told. The plan then holds for this instant only."""
+        self._tells_time = True
+        return self.now + delay
+
     def plan(self) -> Plan:
-        return Plan(tuple(self.actions), tuple(self.unmet.values()), tuple(self.warnings), self.wake_at)
+        return Plan(
+            tuple(self.actions),
+            (*self.unmet.values(), *self.explained),
+            tuple(self.warnings),
+            self.wake_at,
+            frozenset(self._spending.read),
+            self.now if self._tells_time else None,
+        )
 
     # --- the world joined up ---
 
     def _join(self) -> None:
-        """Runs over every node at every tick, so it is kept cheap: facts are cached, and ends are computed once
-        per group."""
-        owner, pods_by_node = self.owner, self.world.pods_by_node
-        cache = self.memory.of(NodeCache)
-        known = cache.known
-        by_ending: dict[int, list[NodeView]] = {}
-        for node in self.world.nodes:
-            instance, kube = node.instance, node.kube
-            # A node without a pool is counted and never touched.
-            if instance is None or instance.owner != owner or not instance.pool:
-                self.strangers.append(node)
-                continue
-            bound = pods_by_node.get(kube.name, ()) if kube is not None else ()
-            facts = known.get(instance.id)
-            if facts is None or facts.node is not node or facts.bound is not bound:
-                facts = cache.facts_of(self.spec, node, bound)
-            if facts.keeps_away:
-                self.keeps_away = True
-            view = NodeView(facts, node, facts.phase, facts.pods)
-            if facts.phase is Phase.GONE:
-                self.gone.append(view)
-                continue
-            self.views.append(view)
-            together = by_ending.get(id(facts.ending))
-            if together is None:
-                by_ending[id(facts.ending)] = [view]
-            else:
-                together.append(view)
+        """Ends are computed once per group, and told to nodes for which they are new."""
+        groups = self.table.groups
         if self._somebody_moves_slowly:
-            for views in by_ending.values():
-                deadline = self._deadline(views[0].facts.ending)
+            for ending, group in groups.items():
+                deadline = self._deadline(ending)
                 if deadline is not None:
-                    self._ending.append((deadline, views))
-        for views in by_ending.values():
-            self._set_ends(views)
+                    self._ending.append((deadline, group.views))
+        for ending, group in groups.items():
+            self._set_ends(ending, group)
+        self.attention = [view for view in self.views if not view.calm]
 
-    def _set_ends(self, views: list[NodeView]) -> None:
-        ending = views[0].facts.ending
-        end = self._compute_end(ending, views)
-        self._groups[ending] = _Group(views, end)
-        for view in views:
-            view.deadline, view.drain_from = end.deadline, end.drain_from
+    def _set_ends(self, ending: Ending, group: EndingGroup) -> None:
+        end = self._ends[ending] = self._compute_end(ending, group.views, group.lead)
+        for view in group.views if group.alone or end != group.end else group.fresh:
+            view.end(end.deadline, end.drain_from)
             instance = view.node.instance
             if instance is not None and instance.ends_at is not None:
                 self._end_alone(view, instance.ends_at)
                 if instance.leaves:
-                    view.drain_from = (
-                        instance.launched_at
-                    )  # in the past: drain at once, and the same instant at every tick
+                    # In the past: drain at once, and the same instant at every tick.
+                    view.drain_from = instance.launched_at
+        group.end, group.fresh = end, []
 
     def _end_alone(self, view: NodeView, at: datetime) -> None:
         """AWS has announced the end of this node: an interruption or a retirement."""
         view.deadline = min(at, view.deadline or at)
-        lead = self._lead([view], view.pool, view.deadline)
+        lead = self._lead([view], view.facts.lead, view.pool, view.deadline)
         view.drain_from = min(view.deadline - lead, view.drain_from or view.deadline)
 
     def end_of(self, source: Source, pool_name: str, provisioner: Provisioner) -> End:
         """One lead for all nodes of a source in a pool: they end together, so they drain together."""
         ending = (pool_name, provisioner, source)
-        group = self._groups.get(ending)
-        if group is None:
-            group = self._groups[ending] = _Group()
-        if group.end is None:
-            group.end = self._compute_end(ending, group.views)
-        return group.end
+        end = self._ends.get(ending)
+        if end is None:
+            end = self._ends[ending] = self._compute_end(ending, [], timedelta(0))
+        return end
 
-    def _compute_end(self, ending: Ending, views: list[NodeView]) -> End:
+    def _compute_end(self, ending: Ending, views: list[NodeView], longest: timedelta) -> End:
         deadline = self._deadline(ending)
         if deadline is None:
             return NO_END
-        return End(deadline, deadline - self._lead(views, self.spec.pools.get(ending[0]), deadline))
+        return End(deadline, deadline - self._lead(views, longest, self.spec.pools.get(ending[0]), deadline))
 
     def _deadline(self, ending: Ending) -> datetime | None:
         if ending not in self._deadlines:
@@ -233,16 +211,27 @@ class DecisionContext:
         pool_name, provisioner, source = ending
         if source.kind in (SourceKind.BLOCK, SourceKind.ODCR):
             reservation = self.reservations.get(source.id)
-            # EC2 lists a reservation for a day after its end: nodes on one that is not listed are overdue.
-            return deadline_of(reservation, provisioner) if reservation else self.now
+            return deadline_of(reservation, provisioner) if reservation else self._told_end(source)
         return money_runs_out_at(self.spec, self.world, pool_name, source.kind)
 
-    def _lead(self, views: list[NodeView], pool: ComputePool | None, deadline: datetime) -> timedelta:
+    def _told_end(self, source: Source) -> datetime | None:
+        """Of a reservation that is not listed, which is no proof that it is over: the end that its nodes were told; if
+        none was, they stay."""
+        on_it = (
+            node for node in self.world.nodes if node.instance is not None and node.instance.source == source
+        )
+        told = (
+            node.kube.ends_at for node in on_it if node.kube is not None and node.kube.ends_at is not None
+        )
+        return min(told, default=None)
+
+    def _lead(
+        self, views: list[NodeView], longest: timedelta, pool: ComputePool | None, deadline: datetime
+    ) -> timedelta:
         """The longest of: what a pod needs, what a service under a budget needs, what the pool asks for.
 
         A service moves in waves over all sources that end at about the same time, not over each of them.
         """
-        longest = max((view.facts.lead for view in views), default=timedelta(0))
         if pool is not None and pool.spec.drain.lead is not None:
             longest = max(longest, pool.spec.drain.lead)
         pods = self.moving_together(views, deadline)

@@ -27,9 +27,15 @@ class End:
 
 NO_END = End(None, None)
 
+# A deadline that moved by less is not announced again.
+END_MOVED = timedelta(minutes=2)
+
+# How long the terminate hook of an Auto Scaling group of ours holds an instance. A group goes to 0 so long before EC2
+# terminates: EC2 waits for no hook.
+GROUP_HOOK_WAITS = timedelta(minutes=10)
 PROVISIONER_ACTS_BEFORE_END = {
     Provisioner.NATIVE: TERMINATES_BEFORE_END,
-    Provisioner.ASG: TERMINATES_BEFORE_END,
+    Provisioner.ASG: TERMINATES_BEFORE_END + GROUP_HOOK_WAITS,
     Provisioner.MANAGED: EKS_SCALES_DOWN_BEFORE_END,
     Provisioner.KARPENTER: KARPENTER_DRAINS_BEFORE_END,
 }
@@ -47,6 +53,8 @@ def deadline_of(reservation: Reservation, provisioner: Provisioner) -> datetime 
     killed = kill_at(reservation)
     if killed is None or reservation.end is None:
         return None
+    if provisioner is Provisioner.ASG:
+        killed -= GROUP_HOOK_WAITS
     return min(killed, reservation.end - PROVISIONER_ACTS_BEFORE_END[provisioner])
 
 

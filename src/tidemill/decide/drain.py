@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import DecisionContext, NodeView
-from tidemill.decide.deadlines import MARGIN, SIGNAL_LAG, pod_lead
+from tidemill.decide.context import DecisionContext
+from tidemill.decide.deadlines import END_MOVED, MARGIN, SIGNAL_LAG, pod_lead
 from tidemill.decide.disruption.budgets import finishes_first, is_protected
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.model.capacity import PREPAID
 from tidemill.model.plan import (
@@ -37,8 +38,6 @@ from tidemill.model.reasons import (
 )
 from tidemill.model.warning_reasons import WarningKind, WarningReason
 
-# A deadline that moved by less is not announced again.
-END_MOVED = timedelta(minutes=2)
 # Between the forced delete and the deadline, beyond the pod's grace: one slow call and one lost tick.
 FORCE_MARGIN = timedelta(minutes=1)
 # One in so many nodes of a pool is emptied at a time because it failed, as Karpenter's node repair has it (20 %).
@@ -48,7 +47,7 @@ FAILED_AT_ONCE = 5
 def drain(context: DecisionContext) -> None:
     allowed = {budget.workload: budget.allowed for budget in context.world.budgets}
     emptying: list[NodeView] = []
-    for view in context.views:
+    for view in _concerned(context):
         if view.ending:
             continue
         if (
@@ -57,7 +56,7 @@ def drain(context: DecisionContext) -> None:
             and not (view.facts.all_told and view.facts.told == view.deadline)
         ):
             _announce(context, view, view.deadline)
-        if (kube := view.node.kube) is not None and kube.ends_at is not None:
+        if (kube := view.node.kube) is not None and (kube.ends_at is not None or kube.deadline_agent):
             _tell_the_node(context, view, kube.name, kube.ends_at)
         if view.phase is Phase.DRAINING:
             if _end_moved(context, view):
@@ -82,6 +81,25 @@ def drain(context: DecisionContext) -> None:
             context.warn(view.node.name, waits)
         else:
             _empty(context, view, allowed)
+
+
+def _concerned(context: DecisionContext) -> list[NodeView]:
+    """Without calm nodes whose drain is still to come: they only need a tick when it begins."""
+    due = False
+    for group in context.table.groups.values():
+        drain_from = group.end.drain_from if group.end is not None else None
+        if drain_from is not None and context.now >= drain_from:
+            due = True
+        elif any(view.calm for view in group.views):
+            context.wake(drain_from)
+    if not due:
+        return context.attention
+    now = context.now
+    return [
+        view
+        for view in context.views
+        if not view.calm or (view.drain_from is not None and now >= view.drain_from)
+    ]
 
 
 def _not_yet(context: DecisionContext, emptying: list[NodeView]) -> set[int]:
@@ -130,14 +148,17 @@ def _announce(context: DecisionContext, view: NodeView, deadline: datetime) -> N
             context.do(AnnounceEnd(pod.uid, deadline, EndReason(kind, deadline)))
 
 
-def _tell_the_node(context: DecisionContext, view: NodeView, node: str, known: datetime) -> None:
+def _tell_the_node(context: DecisionContext, view: NodeView, node: str, known: datetime | None) -> None:
     """A node with a deadline agent uses the end it was launched with, until it is told another.
 
     Money that runs out is our own end and moves all the time: of that no node is told.
     """
     deadline = view.deadline
-    if deadline is not None and view.source.kind in PREPAID and abs(known - deadline) > END_MOVED:
-        context.do(AnnounceNodeEnd(node, deadline, EndReason(EndKind.END_MOVED, deadline)))
+    if deadline is None or view.source.kind not in PREPAID:
+        return
+    if known is None or abs(known - deadline) > END_MOVED:
+        kind = EndKind.END_MOVED if known is not None else EndKind.SOURCE_ENDS
+        context.do(AnnounceNodeEnd(node, deadline, EndReason(kind, deadline)))
 
 
 def _start(context: DecisionContext, view: NodeView) -> None:

@@ -23,6 +23,7 @@ FAILURE_SPAN = timedelta(minutes=30)
 FIRST_BACKOFF = timedelta(seconds=30)
 LONGEST_BACKOFF = timedelta(minutes=10)
 
+NO_CAPACITY = "no-capacity"  # the label of the error
 Spot = tuple[Source, str, str]  # source, instance type, zone: what NoCapacity refers to
 
 
@@ -32,6 +33,7 @@ class InFlight:
 
     unseen: list[tuple[LaunchIntent, int]] = field(default_factory=list)
     resting: dict[Spot, datetime] = field(default_factory=dict)
+    failure: dict[Spot, str] = field(default_factory=dict)  # of those: the label of the last error
 
     def on(self, source: Source) -> int:
         return sum(count for intent, count in self.unseen if intent.source == source)
@@ -39,7 +41,7 @@ class InFlight:
 
 def reconcile_launches(context: DecisionContext) -> InFlight:
     in_flight = InFlight()
-    failures: dict[Spot, list[datetime]] = {}
+    failures: dict[Spot, list[tuple[datetime, str]]] = {}
     ids: set[str] = set()
     by_intent: dict[str, int] = {}
     if context.world.launches:
@@ -50,20 +52,19 @@ def reconcile_launches(context: DecisionContext) -> InFlight:
     for intent in context.world.launches:
         if intent.state is LaunchState.FAILED:
             spot = (intent.source, intent.instance_type, intent.zone)
-            failures.setdefault(spot, []).append(intent.state_at or intent.written_at)
+            failures.setdefault(spot, []).append((intent.state_at or intent.written_at, intent.failure))
         elif intent.state is LaunchState.LAUNCHED:
             _follow_launched(context, intent, ids, in_flight)
         elif intent.state is LaunchState.ASKED:
             if _follow_asked(context, intent, by_intent.get(intent.id, 0), in_flight):
-                failures.setdefault((intent.source, intent.instance_type, intent.zone), []).append(
-                    context.now
-                )
+                spot = (intent.source, intent.instance_type, intent.zone)
+                failures.setdefault(spot, []).append((context.now, NO_CAPACITY))
         elif intent.state is LaunchState.WRITTEN:
             _follow_written(context, intent, by_intent.get(intent.id, 0), in_flight)
-    for spot, times in failures.items():
-        until = _rests_until(times)
+    for spot, failed in failures.items():
+        until = _rests_until([at for at, _ in failed])
         if until > context.now:
-            in_flight.resting[spot] = until
+            in_flight.resting[spot], in_flight.failure[spot] = until, max(failed)[1]
     return in_flight
 
 
@@ -89,7 +90,7 @@ def _follow_asked(context: DecisionContext, intent: LaunchIntent, seen: int, in_
         context.do(SettleLaunch(intent.id, SettleReason(SettleKind.ALL_SEEN)))
     elif context.now >= due:
         late = SettleReason(SettleKind.GROUP_LATE, seen, intent.count)
-        context.do(SettleLaunch(intent.id, late, failure="" if seen else "no-capacity"))
+        context.do(SettleLaunch(intent.id, late, failure="" if seen else NO_CAPACITY))
         return not seen
     else:
         context.wake(due)

@@ -195,6 +195,8 @@ def _drift(node: Node, template: PoolTemplate | None) -> DrainReason | None:
     for key, value in pool.spec.labels.items():
         if labels.get(key) != value:
             return DrainReason(DrainKind.DRIFTED_LABEL, name=f"{key}={value}", pool=pool.name)
+    if pool.spec.admitted_pods_only and all(taint.key != names.TAINT_HELD for taint in kube.taints):
+        return DrainReason(DrainKind.DRIFTED_TAINT, name=names.TAINT_HELD, pool=pool.name)
     made_from = labels.get(names.LABEL_NODE_CLASS, "")  # a node without the label was not launched by us
     if made_from and template.made_from and made_from != template.made_from:
         return DrainReason(DrainKind.DRIFTED_NODE_CLASS, name=pool.spec.node_class_name, pool=pool.name)

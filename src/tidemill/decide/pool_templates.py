@@ -12,10 +12,14 @@ from functools import lru_cache
 from tidemill.catalog import InstanceType
 from tidemill.decide.overflow import overflow_source
 from tidemill.model.capacity import Source, SourceKind
-from tidemill.model.labels import Taint
+from tidemill.model.labels import Taint, Toleration
+from tidemill.model.pods import Pod
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool, Provisioner, SourceSpec, matching_types
 from tidemill.spec.node_class import fingerprint
+
+HELD = Taint(names.TAINT_HELD)  # of pools that take only admitted pods
+TOLERATES_HELD = Toleration(names.TAINT_HELD, "Exists")  # what admission adds to a pod
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +52,10 @@ class PoolTemplate:
         that are paid by the hour beside prepaid ones."""
         return self.pool.spec.serves(namespace) and (overflow or self.overflow[source] is None)
 
+    def taints_for(self, pod: Pod) -> tuple[Taint, ...]:
+        """Those that it must tolerate itself: admission adds a toleration of `tidemill.dev/held` to a gated one."""
+        return tuple(taint for taint in self.taints if taint != HELD) if pod.gated else self.taints
+
     def order(self, source: Source) -> tuple[int, int]:
         """Heavier pools first, then the pool's own order of sources."""
         spec = self.pool.spec
@@ -65,13 +73,18 @@ def templates(spec: Spec) -> Mapping[str, PoolTemplate]:
         pool.name: PoolTemplate(
             pool=pool,
             kinds={kind.name: kind for kind in matching_types(spec.catalog, pool.spec.requirements)},
-            taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in pool.spec.taints),
+            taints=_taints(pool),
             overflow={kind: overflow_source(pool, kind) for kind in SourceKind},
             made_from=_made_from(spec, pool),
             by_karpenter=pool.spec.provisioner is Provisioner.KARPENTER,
         )
         for pool in pools
     }
+
+
+def _taints(pool: ComputePool) -> tuple[Taint, ...]:
+    written = tuple(Taint(taint.key, taint.value, taint.effect) for taint in pool.spec.taints)
+    return (*written, HELD) if pool.spec.admitted_pods_only else written
 
 
 def _made_from(spec: Spec, pool: ComputePool) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from tidemill.decide.deadlines import End, pod_lead
+from tidemill.model.plan import Unmet
 from tidemill.model.pods import Gang, Pod, PodShape, Terms
 from tidemill.spec import names
 from tidemill.spec.compute_pool import ComputePool
@@ -18,7 +21,8 @@ OVERRUN = timedelta(minutes=30)
 class QueueItem:
     """What waits as one: a pod, or all the pods of a gang. What follows from it is computed once.
 
-    `kind`: items of one kind ask for the same room and differ only in how long they need it. `need`: how long that
+    `kind`: items of one kind ask for the same room and differ only in how long they need it. `sociable`: one of its
+    pods has rules about other pods. `need`: how long that
     is, as far as it says; the longer of two of one kind is the harder to place. `standing`: all that decides which
     sources it may use, but for that need. `turn`: when it is served; what is
     admitted already first (its room was promised, and a pin cannot be taken back), of a half-admitted gang the
@@ -34,24 +38,36 @@ class QueueItem:
         "pinned_to",
         "pods",
         "shape",
+        "shapes",
+        "sociable",
         "standing",
         "terms",
         "turn",
         "wants_accelerator",
     )
 
-    def __init__(self, pods: tuple[Pod, ...], gang: Gang | None, gated: bool, pinned_to: str = "") -> None:
+    def __init__(
+        self,
+        pods: tuple[Pod, ...],
+        gang: Gang | None,
+        gated: bool,
+        pinned_to: str = "",
+        shapes: tuple[PodShape, ...] = (),
+    ) -> None:
+        """`shapes`: those that its pods will have once they are admitted; not given: those they have."""
         first = pods[0]
         self.pods = pods
+        self.shapes = shapes or tuple(pod.shape for pod in pods)
         self.gang = gang
         self.gated = gated
         self.pinned_to = pinned_to  # admitted, but not bound yet: only this source will do
-        self.shape: PodShape = first.shape
-        self.alike = all(pod.shape is first.shape or pod.shape == first.shape for pod in pods)
+        shape = self.shape = self.shapes[0]
+        self.alike = all(other is shape or other == shape for other in self.shapes)
+        self.sociable = any(pod.shape.sociable for pod in pods)
         self.terms: Terms = first.terms
         self.wants_accelerator = any(name in names.ACCELERATORS for name, _ in first.shape.requests)
         self.kind: tuple[object, ...] = (
-            id(first.shape), first.namespace, gated, pinned_to, len(pods), first.terms.overflow, first.terms.grace,
+            id(shape), first.namespace, gated, pinned_to, len(pods), first.terms.overflow, first.terms.grace,
             first.terms.checkpoint_time, first.terms.expected is None, first.terms.checkpoint_every is not None,
         )  # fmt: skip
         self.standing: tuple[object, ...] = (
@@ -61,6 +77,63 @@ class QueueItem:
         self.need = time_needed(first.terms, None)
         rest_of_gang = bool(pinned_to) and gated
         self.turn = (not pinned_to, rest_of_gang, -first.terms.priority, first.created_at, first.name)
+
+
+class Lane:
+    """Items in the order of the queue that differ in nothing but their turn and how long they need a node.
+
+    What is true of the one that needs it for the shortest time bounds what is true of the others. `told`: what its
+    items were last told, and `answer` what that follows from.
+    """
+
+    __slots__ = ("_by_need", "_runs", "answer", "items", "told")
+
+    def __init__(self) -> None:
+        self.items: list[QueueItem] = []
+        self._by_need: list[tuple[timedelta, int, QueueItem]] = []  # sorted
+        self._runs: list[timedelta] = []  # sorted
+        self.answer: object = None
+        self.told: dict[QueueItem, tuple[Unmet, ...]] = {}
+
+    @property
+    def shortest(self) -> QueueItem:
+        """The one that needs a node for the shortest time."""
+        return self._by_need[0][2]
+
+    @property
+    def longest(self) -> QueueItem:
+        return self._by_need[-1][2]
+
+    @property
+    def first_done(self) -> timedelta:
+        """How long the first of them to finish would run, its load included, as far as they say."""
+        return self._runs[0]
+
+    def add(self, item: QueueItem) -> None:
+        insort(self.items, item, key=_turn)
+        insort(self._by_need, (item.need, id(item), item))
+        insort(self._runs, _run(item))
+
+    def remove(self, item: QueueItem) -> None:
+        remove_item(self.items, item)
+        del self._by_need[bisect_left(self._by_need, (item.need, id(item), item))]
+        del self._runs[bisect_left(self._runs, _run(item))]
+        self.told.pop(item, None)
+
+
+_turn = attrgetter("turn")
+
+
+def remove_item(items: list[QueueItem], item: QueueItem) -> None:
+    """From a list in the order of the queue; several may have one turn."""
+    place = bisect_left(items, item.turn, key=_turn)
+    while items[place] is not item:
+        place += 1
+    del items[place]
+
+
+def _run(item: QueueItem) -> timedelta:
+    return item.terms.load + (item.terms.expected or timedelta(0))
 
 
 def expected_run(terms: Terms, pool: ComputePool | None) -> timedelta | None:

@@ -6,14 +6,16 @@ an import contract keeps them out of every other module of `decide`.
 
 from __future__ import annotations
 
-from tidemill.decide.context import DecisionContext, NodeView
-from tidemill.decide.deadlines import SHORTEST_LEAD, deadline_of, kill_at, pod_lead
+from tidemill.decide.context import DecisionContext
+from tidemill.decide.deadlines import GROUP_HOOK_WAITS, SHORTEST_LEAD, deadline_of, kill_at, pod_lead
 from tidemill.decide.handover.forecast import ServiceForecast, forecast
 from tidemill.decide.handover.mitigations import mitigations
 from tidemill.decide.handover.warnings import pins_that_must_move
+from tidemill.decide.memory import Memory
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.overflow import hourly_rate
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.launch_options import is_usable
+from tidemill.decide.placement.launch_options import affords_a_node, is_usable
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.decide.purchasing.approval import (
     approvals_needed,
@@ -25,31 +27,39 @@ from tidemill.decide.purchasing.approval import (
 from tidemill.decide.purchasing.coverage import (
     first_gap,
     held_for,
-    is_mostly_covered,
     missing_gpus,
     reduces_shortage,
-    still_missing,
     window_named,
     with_expected,
 )
 from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.planner.demand import calendar_demand, plans_with_calendar
-from tidemill.decide.purchasing.planner.mip_solver import solver_installed
+from tidemill.decide.purchasing.planner.mip_solver import NO_SOLVER, solver_installed
 from tidemill.decide.purchasing.planner.result import Cover, HandOver, OnDemand, PurchasePlan, Uncovered
 from tidemill.decide.purchasing.planning import outlook_question, plan_outlook, planning_basis, run_planner
 from tidemill.decide.purchasing.purchase_intents import extension_envelope, intent_id, window_name
 from tidemill.decide.purchasing.replan_schedule import PlanningRound, next_round_at, planning_round
+from tidemill.decide.purchasing.usability import (
+    least_room,
+    why_block_unusable,
+    why_offer_unusable,
+    why_purchase_unusable,
+)
+from tidemill.decide.purchasing.wanted import why_never_bought, why_not_wanted
 from tidemill.decide.scheduler_rules import admits
 from tidemill.decide.service_moves import at_once, in_effect, services_lead
 
 __all__ = [
     # nodes and pools, as one decision sees them
     "DecisionContext",
+    "Memory",
     "NodeView",
+    "GROUP_HOOK_WAITS",
     "SHORTEST_LEAD",
     "deadline_of",
     "kill_at",
     "pod_lead",
+    "affords_a_node",
     "hourly_rate",
     "Phase",
     "is_usable",
@@ -72,10 +82,14 @@ __all__ = [
     "over_month",
     "first_gap",
     "held_for",
-    "is_mostly_covered",
     "missing_gpus",
     "reduces_shortage",
-    "still_missing",
+    "least_room",
+    "why_block_unusable",
+    "why_never_bought",
+    "why_not_wanted",
+    "why_offer_unusable",
+    "why_purchase_unusable",
     "window_named",
     "with_expected",
     "extension_envelope",
@@ -85,6 +99,7 @@ __all__ = [
     "learned_gpus",
     "calendar_demand",
     "plans_with_calendar",
+    "NO_SOLVER",
     "solver_installed",
     "Cover",
     "HandOver",

@@ -16,6 +16,7 @@ from tidemill.spec import names
 HostPort = tuple[str, int, str]  # protocol, port, host IP
 _EVERY_ADDRESS = ("", "0.0.0.0")
 _INTEGER = re.compile(r"[+-]?[0-9]+")  # what Go's ParseInt reads; Python's int() would also take "1_000"
+_INT64 = range(-(2**63), 2**63)  # ... and what it has room for
 
 
 def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
@@ -39,12 +40,15 @@ def holds(one: Expression, labels: Mapping[str, str]) -> bool:
 
 
 def _compares(one: Expression, value: str | None) -> bool:
-    """Whole numbers only: anything else compares as false, as in Kubernetes."""
+    """Whole numbers of 64 bits only: anything else compares as false, as in Kubernetes."""
     if value is None or len(one.values) != 1:
         return False
     if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(one.values[0])):
         return False
-    return int(value) > int(one.values[0]) if one.operator == "Gt" else int(value) < int(one.values[0])
+    here, bound = int(value), int(one.values[0])
+    if here not in _INT64 or bound not in _INT64:
+        return False
+    return here > bound if one.operator == "Gt" else here < bound
 
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:

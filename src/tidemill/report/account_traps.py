@@ -329,6 +329,7 @@ def groups_have_lost_their_block(account: AccountView) -> Iterator[Trap]:
     if account.survey.reservations is None:
         return
     usable = {reservation.id for reservation in account.reservations if reservation.state in LIVE_STATES}
+    usable |= {reservation.id for reservation in account.survey.unread}  # it is there
     for group in account.survey.groups:
         lost = [id_ for id_ in group.target.reservations if id_.startswith("cr-") and id_ not in usable]
         if lost and len(lost) == len(group.target.reservations) and group.desired:

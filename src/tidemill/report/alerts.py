@@ -12,11 +12,12 @@ from datetime import datetime, timedelta
 
 from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.labels import Pairs
-from tidemill.model.plan import ForceDelete, Outcome, Plan, SettlePurchase, SubmitPurchase
+from tidemill.model.plan import ForceDelete, Outcome, Plan, SettlePurchase, SubmitPurchase, Terminate
 from tidemill.model.pods import Pod
 from tidemill.model.purchase_reasons import NOTHING_BOUGHT
 from tidemill.model.purchases import NOT_SUBMITTED, Envelope, PurchaseIntent, PurchaseState
-from tidemill.model.warning_reasons import ServiceShort
+from tidemill.model.reasons import TerminateKind
+from tidemill.model.warning_reasons import PinMustMove, ServiceShort
 from tidemill.model.world import World
 from tidemill.report.alerts_of_blocks import about_blocks
 from tidemill.spec import Spec
@@ -40,6 +41,8 @@ def alerts(spec: Spec, world: World, plan: Plan, outcomes: Iterable[Outcome]) ->
         *_about_purchases(spec, world, plan, done),
         *about_blocks(spec, world),
         *_about_services(plan),
+        *_about_pins(plan),
+        *_never_joined(world, plan),
         *_forced(world, done),
     ):
         found.setdefault(purchase.key, purchase)
@@ -215,6 +218,57 @@ def _about_services(plan: Plan) -> Iterator[Alert]:
             f"{warning.about} will be short of replicas",
             f"{text[:1].upper()}{text[1:].rstrip('.')}.",
             (("service", warning.about), ("must have moved by", ends)),
+        )
+
+
+def _about_pins(plan: Plan) -> Iterator[Alert]:
+    """Paid blocks that their pool may not use, because it is pinned to others."""
+    for warning in plan.warnings:
+        pin = warning.reason
+        if not isinstance(pin, PinMustMove):
+            continue
+        text, ends = sentence(pin), format_instant(pin.ends) if pin.ends is not None else ""
+        yield Alert(
+            f"pin-unused/{warning.about}/{pin.block}",
+            AlertKind.PIN_UNUSED,
+            Severity.ERROR,
+            pin.block,
+            f"{pin.block} is paid for, and its pool may not use it",
+            f"{text[:1].upper()}{text[1:].rstrip('.')}.",
+            (
+                ("pool", warning.about),
+                ("block", pin.block),
+                ("pin it to", ", ".join(pin.ids)),
+                *((("the last pinned block must be empty", ends),) if ends else ()),
+            ),
+        )
+
+
+def _never_joined(world: World, plan: Plan) -> Iterator[Alert]:
+    """Nodes that boot and never join are paid for and of no use. One alert a day for a pool and its source: the next
+    ones will not join either."""
+    late = {
+        action.instance_id: action.reason
+        for action in plan.actions
+        if isinstance(action, Terminate) and action.reason.kind is TerminateKind.NEVER_JOINED
+    }
+    by_source: dict[tuple[str, str, str], list[str]] = {}
+    for instance in (node.instance for node in world.nodes if node.key in late):
+        if instance is not None:
+            place = (instance.pool, instance.source.label, instance.provisioner)
+            by_source.setdefault(place, []).append(instance.id)
+    for (pool, source, provisioner), ids in sorted(by_source.items()):
+        shown = ", ".join(sorted(ids)[:NAMED]) + (f" and {len(ids) - NAMED} more" if len(ids) > NAMED else "")
+        yield Alert(
+            f"nodes-never-join/{pool}/{source}/{world.now:%Y-%m-%d}",
+            AlertKind.NODES_NEVER_JOIN,
+            Severity.ERROR,
+            pool,
+            f"{len(ids)} {'node' if len(ids) == 1 else 'nodes'} of pool {pool} never joined the cluster",
+            "They are replaced, and the next ones may not join either: look at the node role's access entry, the"
+            " subnets' way to the API server and the image.",
+            (("pool", pool), ("source", source), ("provisioner", provisioner), ("instances", shown)),
+            lasts=False,
         )
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from tidemill.decide.read_models import calendar_demand, first_gap, held_for, missing_gpus
 from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import SECURED_STATES, Reservation, ReservationState, SourceKind
-from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, LEGAL_DURATIONS
+from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, LEGAL_DURATIONS, TAG_BOUGHT_COUNT
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
 from tidemill.model.world import World
 from tidemill.spec import Spec
@@ -38,7 +38,30 @@ def about_blocks(spec: Spec, world: World) -> Iterator[Alert]:
             intent,
             [held[reservation_id] for reservation_id in intent.reservation_ids if reservation_id in held],
         )
+    counted = {id_ for intent in bought for id_ in intent.reservation_ids}
+    for block in world.reservations:
+        if block.owner == owner and block.id not in counted:
+            yield from _short_of_its_tag(block)
     yield from _closing(spec, world)
+
+
+def _short_of_its_tag(block: Reservation) -> Iterator[Alert]:
+    """A block that was bought elsewhere: EC2's own tag says how many instances it was to have."""
+    written = dict(block.tags).get(TAG_BOUGHT_COUNT, "")
+    asked = int(written) if written.isascii() and written.isdigit() and len(written) < 10 else 0
+    if block.kind is not SourceKind.BLOCK or block.ultraserver or block.count >= asked:
+        return
+    if block.state not in SECURED_STATES or not block.listed:
+        return
+    yield Alert(
+        f"short-delivery/{block.id}/{block.count}",
+        AlertKind.SHORT_DELIVERY,
+        Severity.ERROR,
+        block.id,
+        f"{block.id} has {block.count} of {asked} instances",
+        "Fewer came than were paid for: open a case with AWS Support; pods that do not fit wait or overflow.",
+        (("block", block.id), ("pool", block.pool), ("type", block.instance_type), ("bought", "elsewhere")),
+    )
 
 
 def _not_paid(block: Reservation) -> Alert:

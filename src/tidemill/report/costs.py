@@ -58,6 +58,7 @@ class PoolCost:
     outside_usd: float  # paid for hours before or after
     on_demand_usd: float | None
     saving_usd: float | None
+    capacity_on_demand_usd: float | None = None  # all its hours, used or idle, on demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class _Sum:
         self.gpu_hours += gpu_hours
         self.usd += usd
         self.on_demand_usd += on_demand_usd or 0.0
-        self.unpriced |= on_demand_usd is None
+        self.unpriced |= on_demand_usd is None and bool(gpu_hours or usd)
 
     def equivalent_usd(self) -> float | None:
         """None if any part has no known price: half a comparison misleads."""
@@ -143,12 +144,14 @@ class CostAccounts:
         if workload:
             self.jobs.setdefault((workload, team), _Sum()).add(gpu_hours, usd, on_demand_usd)
 
-    def rest(self, pool: str, gpu_hours: float, usd: float, outside_usd: float) -> None:
-        self.idle.setdefault(pool, _Sum()).add(gpu_hours, usd, 0.0)
+    def rest(
+        self, pool: str, gpu_hours: float, usd: float, outside_usd: float, on_demand_usd: float | None
+    ) -> None:
+        self.idle.setdefault(pool, _Sum()).add(gpu_hours, usd, on_demand_usd)
         self.outside_usd[pool] = self.outside_usd.get(pool, 0.0) + outside_usd
 
     def enter(self, paid: Paid) -> None:
-        used_usd = used_h = 0.0
+        used_usd = used_h = listed_usd = 0.0
         for use in paid.uses:
             hours = max(0.0, (min(use.until, paid.until) - max(use.since, paid.since)) / _HOUR)
             usd, rate = hours * use.share * paid.usd_per_hour, paid.on_demand_usd_per_hour
@@ -156,8 +159,11 @@ class CostAccounts:
             self.use(use.pool, use.team, use.workload, hours * use.gpus, usd, on_demand_usd)
             used_usd += usd
             used_h += hours * use.gpus
+            listed_usd += on_demand_usd or 0.0
         all_usd, all_h = paid.hours * paid.usd_per_hour, paid.hours * paid.gpus
-        self.rest(paid.pool, all_h - used_h, all_usd - used_usd, paid.outside_usd)
+        rate = paid.on_demand_usd_per_hour
+        idle_listed = None if rate is None else paid.hours * rate - listed_usd
+        self.rest(paid.pool, all_h - used_h, all_usd - used_usd, paid.outside_usd, idle_listed)
 
     def costs(self) -> Costs:
         pools = [_pool(self, name) for name in {**self.used, **self.idle}]
@@ -185,6 +191,7 @@ def costs(capacity: Iterable[Paid]) -> Costs:
 
 def _pool(books: CostAccounts, name: str) -> PoolCost:
     used, idle = books.used.get(name, _Sum()), books.idle.get(name, _Sum())
+    unpriced = used.unpriced or idle.unpriced
     return PoolCost(
         pool=name,
         gpu_hours_used=used.gpu_hours,
@@ -193,7 +200,8 @@ def _pool(books: CostAccounts, name: str) -> PoolCost:
         idle_usd=idle.usd,
         outside_usd=books.outside_usd.get(name, 0.0),
         on_demand_usd=used.equivalent_usd(),
-        saving_usd=used.saving_usd(idle.usd),
+        saving_usd=None if unpriced else used.saving_usd(idle.usd),
+        capacity_on_demand_usd=None if unpriced else used.on_demand_usd + idle.on_demand_usd,
     )
 
 

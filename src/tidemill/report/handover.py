@@ -69,6 +69,7 @@ class ServiceMove:
     short_s: int | None  # None: not short, or the end is not known
     steps: tuple[MoveStep, ...]
     ways: tuple[WayOut, ...]
+    moved_by: datetime | None = None  # when the last replica is Ready elsewhere; None: short, or not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ def _move(context: DecisionContext, service: ServiceForecast) -> ServiceMove:
         short=short is not None,
         short_from=short.since if short is not None else None,
         short_s=_seconds(short.lasts) if short is not None and short.lasts is not None else None,
+        moved_by=service.moved_by if short is None else None,
         steps=tuple(sorted(_steps(service), key=lambda step: step.at)),
         ways=tuple(
             WayOut(way.means, way.usd, way.offer, mitigation_sentence(way.note))

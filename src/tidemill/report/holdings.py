@@ -13,7 +13,14 @@ from typing import Literal
 
 from tidemill.decide.read_models import deadline_of
 from tidemill.engine.ownership import with_true_owners
-from tidemill.model.capacity import OVER_STATES, SECURED_STATES, Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import (
+    OVER_STATES,
+    SECURED_STATES,
+    UNKNOWN_START,
+    Reservation,
+    ReservationState,
+    SourceKind,
+)
 from tidemill.model.ec2_facts import (
     DAY,
     EXTENSION_CLOSES_BEFORE_END,
@@ -22,11 +29,12 @@ from tidemill.model.ec2_facts import (
 )
 from tidemill.model.nodes import INSTANCE_SLOT_STATES, Instance
 from tidemill.model.purchases import Adoption, PurchaseIntent
-from tidemill.spec import Spec
+from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import Provisioner
 
 Held = Literal["bought", "adopted", "untracked", "another's"]
 
+_NOT_KNOWN = "?"
 # From here on the report says that a block ends soon.
 _SOON = timedelta(days=7)
 
@@ -38,7 +46,7 @@ class Holding:
     count: int  # before the start: what will come
     zone: str
     state: str
-    start: datetime
+    start: datetime | None  # None: its record has none that can be read
     end: datetime | None
     deadline: datetime | None  # by when its nodes are drained
     extendable_from: datetime | None
@@ -53,6 +61,7 @@ class Holding:
     strangers: int
     free: int
     next: str  # what is to be done, or what comes
+    unread: str = ""  # what of its record could not be read; then only id, tags and owner are certain
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,9 @@ def holdings(
     owner = spec.platform.spec.deployment
     blocks = [reservation for reservation in reservations if reservation.kind is SourceKind.BLOCK]
     claimed = with_true_owners(blocks, books.purchases, books.adoptions, owner, now)
+    unread = [block for block in blocks if block.unread]
+    taken = {block.id for block in unread}
+    claimed = (*(block for block in claimed if block.id not in taken), *unread)
     on = Counter[str]()
     strangers = Counter[str]()
     for instance in instances:
@@ -81,7 +93,7 @@ def holdings(
             on[instance.source.id] += 1
             strangers[instance.source.id] += instance.owner != owner
     found = [_holding(spec, block, books, now, on[block.id], strangers[block.id]) for block in claimed]
-    return tuple(sorted(found, key=lambda one: (one.end or one.start, one.id)))
+    return tuple(sorted(found, key=lambda one: (one.end or one.start or now, one.id)))
 
 
 def _holding(
@@ -93,11 +105,11 @@ def _holding(
     live = block.state in SECURED_STATES and block.end is not None
     return Holding(
         id=block.id,
-        type=block.instance_type,
+        type=block.instance_type or _NOT_KNOWN,
         count=block.count,
-        zone=block.zone,
+        zone=block.zone or _NOT_KNOWN,
         state=block.state.value,
-        start=block.start,
+        start=None if block.start == UNKNOWN_START else block.start,
         end=block.end,
         deadline=deadline_of(block, provisioner),
         extendable_from=block.end - EXTENSION_OPENS_BEFORE_END if live and block.end else None,
@@ -111,7 +123,14 @@ def _holding(
         used=used,
         strangers=strangers,
         free=block.available,
-        next=_next(block, held, provisioner, now),
+        next=_next(
+            block,
+            held,
+            provisioner,
+            now,
+            tagged_ours=dict(block.tags).get(names.TAG_OWNER) == spec.platform.spec.deployment,
+        ),
+        unread=block.unread,
     )
 
 
@@ -123,8 +142,14 @@ def _held(spec: Spec, block: Reservation, books: HoldingRecords) -> Held:
     return "another's" if block.owner else "untracked"
 
 
-def _next(block: Reservation, held: Held, provisioner: Provisioner, now: datetime) -> str:
+def _next(
+    block: Reservation, held: Held, provisioner: Provisioner, now: datetime, *, tagged_ours: bool
+) -> str:
     state = block.state
+    if block.unread:
+        return (
+            f"its record cannot be read ({block.unread}): it counts as there, and nothing is bought beside it"
+        )
     if state is ReservationState.PAYMENT_FAILED:
         return "its payment failed: it will not come, and its demand is open again"
     if state in OVER_STATES:
@@ -133,10 +158,14 @@ def _next(block: Reservation, held: Held, provisioner: Provisioner, now: datetim
         return "missing from DescribeCapacityReservations; treated as held until its end"
     if held == "another's":
         return f"nothing: it belongs to deployment {block.owner}"
+    if held == "untracked" and tagged_ours:
+        return "it has our owner tag, and this ledger does not know it: `tidemill adopt` or `tidemill ledger rebuild`"
     if held == "untracked":
         return f"bought elsewhere: adopt it with `tidemill adopt {block.id}`"
     if state is ReservationState.PAYMENT_PENDING:
         return "its payment is pending: it comes only if the payment succeeds"
+    if block.extension_pending_to == UNKNOWN_START:
+        return "the record of its extension cannot be read: it counts as not paid yet, and no other is bought"
     if block.extension_pending_to is not None:
         return f"its extension to {_at(block.extension_pending_to)} is not paid yet, and the payment may fail"
     if state is ReservationState.SCHEDULED:

@@ -20,7 +20,8 @@ from tidemill.report.survey import NotRead, ScalingGroup, Survey
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import matches
 
-Held = Literal["ours", "another's", "untracked"]
+# `blocks` says bought or adopted, which only the ledger knows; here only tags are read.
+Held = Literal["tagged", "another's", "untracked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ def _block(
 def _held(reservation: Reservation, deployment: str) -> Held:
     if not reservation.owner:
         return "untracked"
-    return "ours" if reservation.owner == deployment else "another's"
+    return "tagged" if reservation.owner == deployment else "another's"
 
 
 def _group(group: ScalingGroup, survey: Survey) -> InspectedGroup:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from tidemill.catalog import Catalog
 from tidemill.catalog.price_comparison import on_demand_usd
 from tidemill.model.capacity import SourceKind
-from tidemill.model.purchases import BlockHours, CostLine, PurchaseIntent, PurchaseState
+from tidemill.model.purchases import Adoption, BlockHours, CostLine, PurchaseIntent, PurchaseState
 from tidemill.report.costs import CostAccounts, Costs
 
 _HOUR = timedelta(hours=1)
@@ -54,6 +54,45 @@ def ledger_costs(
     return books.costs()
 
 
+@dataclass(frozen=True, slots=True)
+class NotCounted:
+    """What the sums leave out: past hours of bought blocks that no engine saw, and blocks without a fee."""
+
+    unobserved_gpu_hours: float
+    unobserved_usd: float
+    without_fee: tuple[str, ...]  # adopted blocks: their fee is not in this ledger
+
+
+def not_counted(
+    catalog: Catalog,
+    purchases: Iterable[PurchaseIntent],
+    hours: Iterable[BlockHours],
+    adoptions: Iterable[Adoption],
+    now: datetime,
+) -> NotCounted:
+    purchases = list(purchases)
+    bought = _bought(catalog, purchases)
+    seen: dict[str, float] = {}
+    for hour in hours:
+        seen[hour.reservation_id] = seen.get(hour.reservation_id, 0.0) + hour.held_h
+    gpu_hours = usd = 0.0
+    for one in purchases:
+        if one.state is not PurchaseState.CONFIRMED or one.extends or not one.reservation_ids:
+            continue
+        block, kind = bought[one.reservation_ids[0]], catalog.types.get(one.envelope.instance_type)
+        start, end = one.start or one.envelope.latest_start, one.end or one.envelope.earliest_end
+        past_h = (
+            max(timedelta(0), min(now, end) - start) / _HOUR * one.envelope.count * (kind.gpus if kind else 0)
+        )
+        missed_h = max(0.0, past_h - sum(seen.get(id_, 0.0) for id_ in one.reservation_ids))
+        gpu_hours += missed_h
+        usd += missed_h * (block.fee_usd / block.gpu_hours if block.gpu_hours else 0.0)
+    adopted = (one.reservation_id for one in adoptions if not one.given_up)
+    return NotCounted(
+        round(gpu_hours, 1), round(usd, 2), tuple(sorted(id_ for id_ in adopted if id_ not in bought))
+    )
+
+
 def _bought(catalog: Catalog, purchases: Iterable[PurchaseIntent]) -> dict[str, _Bought]:
     """By reservation. An extension adds to its block, in whatever order they are listed."""
     paid = [purchase for purchase in purchases if purchase.state is PurchaseState.CONFIRMED]
@@ -79,7 +118,8 @@ def _enter(catalog: Catalog, books: CostAccounts, block: _Bought) -> None:
         books.use(one.pool, one.team, "", one.used_h, one.used_h * rate, listed)
         used_h += one.used_h
     idle_h = max(0.0, block.held_h - used_h)
-    books.rest(block.pool, idle_h, idle_h * rate, block.fee_usd - (used_h + idle_h) * rate)
+    listed = None if kind is None else on_demand_usd(kind, idle_h)
+    books.rest(block.pool, idle_h, idle_h * rate, block.fee_usd - (used_h + idle_h) * rate, listed)
 
 
 def _enter_line(catalog: Catalog, books: CostAccounts, line: CostLine, now: datetime) -> None:

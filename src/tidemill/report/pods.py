@@ -12,6 +12,7 @@ from tidemill.catalog.fitting import cheapest, fitting
 from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.decide.read_models import PoolTemplate, admits, templates
 from tidemill.model.capacity import PREPAID, Source, SourceKind
+from tidemill.model.labels import Toleration
 from tidemill.model.nodes import Instance
 from tidemill.model.plan import Action, Plan
 from tidemill.model.pods import Pod, PodPhase, PodShape
@@ -97,7 +98,7 @@ def _pod_state(pod: Pod) -> str:
 def _unplanned(pod: Pod) -> str:
     """The reason for a pod that is not in the plan: somebody else holds it, or the scheduler is about to place it."""
     if pod.held_by_others:
-        return "another controller holds it"
+        return f"another controller holds it{': ' if pod.message else ''}{pod.message}"
     return pod.message or "it was admitted and is being scheduled"
 
 
@@ -158,17 +159,17 @@ class Quotes:
         self._company = Counter(pod.node for pod in world.pods if pod.node and not pod.daemon)
         self._daemons = _daemons(spec, world)
         # Shapes by identity: the world keeps them alive, and hashing a shape is expensive.
-        self._known: dict[tuple[int, str, str, str, int], PodPrice] = {}
+        self._known: dict[tuple[int, bool, str, str, str, int], PodPrice] = {}
 
     def price(self, pod: Pod, instance: Instance | None) -> PodPrice:
         type_name, paid_as, neighbours = "", "", 0
         if instance is not None and instance.instance_type in self._spec.catalog.types:
             type_name, paid_as = instance.instance_type, instance.source.kind.value
             neighbours = self._company[pod.node] - 1
-        key = (id(pod.shape), pod.namespace, type_name, paid_as, neighbours)
+        key = (id(pod.shape), pod.gated, pod.namespace, type_name, paid_as, neighbours)
         price = self._known.get(key)
         if price is None:
-            inside, outside = _cheapest(self._spec, _anywhere(pod.shape), pod.namespace, self._daemons)
+            inside, outside = _cheapest(self._spec, _anywhere(pod), pod.namespace, self._daemons)
             kind = self._spec.catalog.types[type_name] if type_name else None
             price = self._known[key] = PodPrice(
                 in_pools=inside,
@@ -200,9 +201,12 @@ def _daemons(spec: Spec, world: World) -> Amounts:
     return tuple(sorted(worst.items())) or USUAL_DAEMONS
 
 
-def _anywhere(shape: PodShape) -> PodShape:
-    chosen = (names.LABEL_SOURCE, names.LABEL_HOSTNAME)
-    return replace(shape, node_selector=tuple(pair for pair in shape.node_selector if pair[0] not in chosen))
+def _anywhere(pod: Pod) -> PodShape:
+    """Bound to no source and no node; a gated one with the toleration that admission adds."""
+    shape, chosen = pod.shape, (names.LABEL_SOURCE, names.LABEL_HOSTNAME)
+    selector = tuple(pair for pair in shape.node_selector if pair[0] not in chosen)
+    added = (Toleration(names.TAINT_HELD, "Exists"),) if pod.gated else ()
+    return replace(shape, node_selector=selector, tolerations=(*shape.tolerations, *added))
 
 
 @lru_cache(maxsize=1024)

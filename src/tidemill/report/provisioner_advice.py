@@ -160,7 +160,8 @@ def _asg(facts: _Facts) -> Arguments:
     favours, costs = [], []
     if facts.blocks:
         favours.append(
-            "a block is used until 30 minutes before its end (UltraServers: 60), as long as EC2 allows"
+            "a block is used until 40 minutes before its end (UltraServers: 70); its group's hook takes the ten minutes"
+            " before EC2 terminates"
         )
     if facts.gangs:
         favours.append("pods of a gang start together or not at all")

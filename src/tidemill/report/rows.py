@@ -145,6 +145,8 @@ class Money:
     delivered_on_demand_usd: float = 0.0  # what the blocks' hours so far would have cost on demand
     used_on_demand_usd: float | None = None  # the same for the used hours; None: not counted
     unpriced: tuple[str, ...] = ()  # types of blocks without an on-demand price, which are not in these sums
+    other_fees_usd: int = 0  # of our blocks that this ledger did not buy: held before, or adopted
+    unknown_fees: tuple[str, ...] = ()  # those of them whose fee nobody told us
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,7 +250,11 @@ def _money(spec: Spec, world: World, blocks: tuple[BlockRow, ...]) -> Money:
     delivered = [row for row in blocks if row.kind == SourceKind.BLOCK and row.state in DELIVERED_STATES]
     priced = [row for row in delivered if row.delivered_on_demand_usd is not None]
     counted = any(row.used_on_demand_usd is not None for row in priced)
+    bought = {id_ for purchase in world.purchases for id_ in purchase.reservation_ids}
+    others = [row for row in blocks if row.kind == SourceKind.BLOCK and row.id not in bought]
     return Money(
+        other_fees_usd=sum(row.fee_usd for row in others),
+        unknown_fees=tuple(row.id for row in others if not row.fee_usd),
         fees_usd=world.spending.fees_usd,
         hourly_usd=hourly,
         budget_usd=budget_usd,

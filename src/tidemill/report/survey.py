@@ -97,6 +97,7 @@ class Survey:
     other_groups: int = 0
     zones: Mapping[str, str] = field(default_factory=dict)  # subnet -> zone, as far as known
     missed: tuple[NotRead, ...] = ()
+    unread: tuple[Reservation, ...] = ()  # listed by AWS, with a record that cannot be read
 
 
 def surveyed_instances(instances: Iterable[Instance]) -> tuple[SurveyedInstance, ...]:

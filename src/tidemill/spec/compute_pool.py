@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.model.ec2_facts import LONGEST_BLOCK
@@ -46,12 +46,13 @@ class SourceSpec(Model):
 
 
 class Requirements(Model):
-    """Which instance types may be launched. A type must meet all fields that are given."""
+    """Which instance types may be launched. A type must meet all fields that are given. Types without accelerators
+    are launched only where a category, a family or a type names them."""
 
     instance_categories: tuple[str, ...] = ()
-    """Such as `p`, `g`, `trn`."""
+    """Such as `p`, `g`, `trn`; without accelerators `c`, `m`, `r`, `t`."""
     instance_families: tuple[str, ...] = ()
-    """Such as `p5`, `g6e`."""
+    """Such as `p5`, `g6e`, `m7i`."""
     instance_types: tuple[str, ...] = ()
     """Such as `p5.48xlarge`."""
     arch: Literal["amd64", "arm64"] | None = None
@@ -63,6 +64,11 @@ class Requirements(Model):
     """Only types with one of these vCPU counts."""
     zones: tuple[str, ...] = ()
     """Availability zones. Empty: all."""
+
+    @property
+    def names_types(self) -> bool:
+        """Whether it says which types, and not only what they must be like."""
+        return bool(self.instance_categories or self.instance_families or self.instance_types)
 
 
 class TaintSpec(Model):
@@ -114,6 +120,16 @@ class Allowance:
             and self.gpus >= kind.gpus * count
             and self.nodes >= count
         )
+
+    def most(self, kind: InstanceType) -> float:
+        """How many of this type it allows, perhaps with a fraction; infinite where no limit is set."""
+        each = (
+            (self.cpu_milli, kind.vcpus * 1000),
+            (self.memory_bytes, kind.memory_mib * 2**20),
+            (self.gpus, kind.gpus),
+            (self.nodes, 1),
+        )
+        return max(0.0, min(left / one for left, one in each if one))
 
 
 class DisruptionBudgetSpec(Model):
@@ -176,6 +192,13 @@ class ComputePoolSpec(Model):
     max_expected_duration: Length = LONGEST_BLOCK
     """A longer expected duration of a pod counts as this one, and the pod is drained if it has not finished by then.
     The default is the longest block that EC2 sells: a pod that needs more would wait for ever."""
+    node_check: Literal["none", "required"] = "none"
+    """When a new node takes pods. none: when its accelerators are registered, and the node check has passed where one
+    reports. required: only when a node check has passed; a node that none reports on is replaced."""
+    admitted_pods_only: bool = False
+    """Its nodes carry the taint `tidemill.dev/held`: only pods that Tidemill admits, and managed services,
+    are scheduled there, so that no other pod takes the room between a decision and the start of its pods. Daemon pods
+    must tolerate it. Not for the provisioner karpenter."""
     allowed_namespaces: tuple[str, ...] = ()
     """Only pods of these namespaces may use the pool. Empty: all."""
 
@@ -187,6 +210,12 @@ class ComputePoolSpec(Model):
     def kept_warm(self) -> bool | int:
         """How many nodes of its blocks run without pods: all (True), a number, or none (False)."""
         return not self.disruption.consolidate_blocks if self.warm is None else self.warm
+
+    @field_validator("limits")
+    @classmethod
+    def _empty_limits_are_none(cls, limits: Limits | None) -> Limits | None:
+        """`limits: {}` limits nothing, and a pool without limits launches nothing: it must not mean without end."""
+        return None if limits == Limits() else limits
 
     @model_validator(mode="after")
     def _warm_or_consolidated(self) -> ComputePoolSpec:
@@ -215,7 +244,8 @@ def matching_types(catalog: Catalog, requirements: Requirements) -> tuple[Instan
 def matches(instance_type: InstanceType, wanted: Requirements) -> bool:
     t = instance_type
     return (
-        (not wanted.instance_categories or t.category in wanted.instance_categories)
+        (t.accelerator is not None or wanted.names_types)
+        and (not wanted.instance_categories or t.category in wanted.instance_categories)
         and (not wanted.instance_families or t.family in wanted.instance_families)
         and (not wanted.instance_types or t.name in wanted.instance_types)
         and (wanted.arch is None or t.arch == wanted.arch)

@@ -1,8 +1,8 @@
 """The faults that can be simulated: one table for scenarios, the wire simulator and the account file.
 
 Each row has a name, the parameters it takes and what goes wrong. Faults of the account strike everywhere. Faults of
-the cluster and of the engine strike in a scenario only, those of calls on the wire only. How a fault is carried out
-is the simulator's to know.
+the cluster strike where there is one, those of the engine in a scenario only, those of calls on the wire only. How a
+fault is carried out is the simulator's to know.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FaultKind(_Fault):
     EVENT_LOST = "event-lost", "count", "events are lost on their way", "events-lost"
     EVENT_DOUBLED = "event-doubled", "count", "events come twice", "events-doubled"
     EVENT_LATE = "event-late", "count duration", "events come late", "events-late"
-    # The cluster's: in a scenario.
+    # The cluster's: in a scenario, and on the wire where it boots nodes.
     LATE_JOIN = "late-join", "count duration target", "a node joins the cluster `duration` later than usual"
     NEVER_JOINS = "never-joins", "count target", "a node never joins the cluster"
     GPUS_NEVER_REGISTER = (
@@ -86,10 +86,10 @@ class CallFault(_Fault):
 
 
 ENGINE_FAULTS = frozenset({FaultKind.ENGINE_CRASH, FaultKind.ENGINE_ABSENT})
-CLUSTER_FAULTS = frozenset(
-    {FaultKind.LATE_JOIN, FaultKind.NEVER_JOINS, FaultKind.GPUS_NEVER_REGISTER, FaultKind.GPU_FAILS}
-)
-ACCOUNT_FAULTS = tuple(kind for kind in FaultKind if kind not in ENGINE_FAULTS | CLUSTER_FAULTS)
+CLUSTER_FAULTS = (
+    FaultKind.LATE_JOIN, FaultKind.NEVER_JOINS, FaultKind.GPUS_NEVER_REGISTER, FaultKind.GPU_FAILS,
+)  # fmt: skip
+ACCOUNT_FAULTS = tuple(kind for kind in FaultKind if kind not in ENGINE_FAULTS.union(CLUSTER_FAULTS))
 # Of these the wire can aim at one API action, too.
 CALL_FAULTS = frozenset({FaultKind.THROTTLE, FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST})
 

@@ -27,8 +27,31 @@ LABEL_TYPE = "node.kubernetes.io/instance-type"
 LABEL_ARCH = "kubernetes.io/arch"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 LABEL_NODE_CLASS = f"{GROUP}/node-class-hash"  # what the node was made from; see spec.fingerprint
-TAINT_STARTUP = f"{GROUP}/starting"  # until the node check passed
+TAINT_STARTUP = f"{GROUP}/starting"  # until the engine marks the node ready
 TAINT_DRAINING = f"{GROUP}/draining"  # value: why
+DRAINING_SINCE = f"{GROUP}/draining-since"  # annotation beside that taint; effect NoSchedule
+DRAIN_REASON = f"{GROUP}/drain-"  # prefix of annotations: `DrainReason.to_annotations()`, as in drain-at
+OPENED_AT = f"{GROUP}/opened-at"  # annotation: when the startup taint came off
+# Annotations of the agent that runs on a node; those the engine writes are not the agent's to write.
+DEADLINE_AGENT = f"{GROUP}/deadline-agent"  # its version
+AGENT_ENDS_AT = f"{GROUP}/agent-ends-at"  # by when it empties the node: ENDS_AT, else what the boot said
+NODE_CHECK = f"{GROUP}/node-check"  # label "required": the startup taint stays until the node check's verdict
+TAINT_HELD = f"{GROUP}/held"  # only admitted pods and services of ours tolerate it
+NODE_PHASE = f"{GROUP}/phase"  # annotation, for people: where the node is in its life
+CONDITION_TAKES_PODS = f"{GROUP}/TakesPods"  # for people: True in the phase ready; the reason is the phase
+CONDITION_GPUS_VERIFIED = f"{GROUP}/GPUsVerified"  # the node check's verdict: "True" or "False"
+
+# What is ours and how it is held. The rules are in kube/admission/rules.py:
+MANAGED = f"{GROUP}/managed"  # label "true" or "false", on a namespace, a workload or a pod; the nearest one decides
+HELD_BY = (
+    f"{GROUP}/held-by"  # label on a Job, JobSet or PyTorchJob that *we* suspended; goes when it is admitted
+)
+HELD_BY_US = "tidemill"  # its value
+# Annotation on what we admitted by changing its template: the keys of the node selector that are our pins, with commas.
+PINS = f"{GROUP}/pins"
+# Annotation in the template of a Job that was admitted whole, and so on its pods: they were admitted with it.
+ADMITTED = f"{GROUP}/admitted"
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # label: Kueue suspends and starts it, so we do not
 
 # On pods. Written by users (or their platform):
 GANG = f"{GROUP}/gang"

@@ -90,6 +90,11 @@ class NodeClass(Document):
     kind: Literal["NodeClass"] = "NodeClass"
     spec: NodeClassSpec
 
+    @property
+    def image_ids(self) -> tuple[str, ...]:
+        """Of the images that are named by id."""
+        return tuple(term.id for term in self.spec.ami_selector_terms if term.id is not None)
+
 
 def fingerprint(node_class: NodeClass) -> str:
     """Eight characters for what a node is made from. A node with another fingerprint has drifted.

@@ -21,7 +21,8 @@ class ClusterRef(Model):
     version: str = "1.33"
     """Kubernetes version of the cluster, in quotes."""
     endpoint: str = ""
-    """Address of the API server, for the bootstrap of self-managed nodes."""
+    """Address of the API server, with https://: native and asg nodes need it to join, and `tidemill run` refuses a
+    kubeconfig that reaches another one."""
     certificate_authority: str = ""
     """Certificate authority of the API server, in base64."""
     service_cidr: str = ""

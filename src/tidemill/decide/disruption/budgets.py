@@ -14,7 +14,8 @@ from typing import Literal
 
 from cronsim import CronSim
 
-from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.context import DecisionContext
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.queue_item import done_at
 from tidemill.model.pods import Pod
@@ -92,5 +93,5 @@ def finishes_first(context: DecisionContext, pod: Pod, pool: ComputePool | None)
     context.wake(done)
     if pod.gang is not None:
         return True
-    job = pod.workload.startswith("Job/") and pod.terms.checkpoint_every is None
+    job = pod.of_job and pod.terms.checkpoint_every is None
     return job and pod.started_at is not None and done is not None

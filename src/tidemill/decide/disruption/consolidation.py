@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
-from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.disruption.budgets import Disruptions, idle_since, is_protected
 from tidemill.decide.disruption.consolidation_moves import (
     Candidate,
@@ -21,6 +21,7 @@ from tidemill.decide.disruption.consolidation_moves import (
     usd_h,
 )
 from tidemill.decide.launches import InFlight
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidate_nodes import Stage
 from tidemill.decide.placement.launch_options import plan_launch

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.launches import InFlight
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.backfill import hold_for_gangs, hold_for_services
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateNode, Stage, find_candidates
 from tidemill.decide.placement.packing import Packing, pack
+from tidemill.decide.placement.queue import queue_of
 from tidemill.decide.queue_item import POD_START, QueueItem
 from tidemill.model.capacity import PREPAID
 from tidemill.model.pods import Pod
@@ -95,7 +97,7 @@ class ConsolidationMoves:
             return None
         self._looks -= 1
         packing = self._packing(leaving)
-        if packing.unplaced:
+        if not packing.all_placed:
             return None
         rooms = {id(target): target for placement in packing.placements for target in placement.nodes}
         new = [target for target in rooms.values() if target.group.stage is Stage.NEW]
@@ -117,7 +119,7 @@ class ConsolidationMoves:
         targets.shut(_going_sooner(context, leaving))
         hold_for_services(context, targets)
         hold_for_gangs(context, context.waiting, targets)  # a moved pod comes back as the last in the queue
-        return pack(context, items, targets, thorough=False)
+        return pack(context, queue_of(context, items), targets, thorough=False)
 
     def _might_do(self, leaving: Sequence[Candidate]) -> bool:
         """Sums and single fits, before the packer is asked: most nodes fail here."""
@@ -161,7 +163,7 @@ def last_end(context: DecisionContext, pods: Iterable[Pod]) -> datetime | None:
 
 def is_replica(pod: Pod) -> bool:
     """A replica of a service: a job without checkpoints would start over."""
-    return pod.terms.expected is None and not pod.workload.startswith("Job/")
+    return pod.terms.expected is None and not pod.of_job
 
 
 def _keeps_services_up(context: DecisionContext, leaving: Sequence[Candidate]) -> bool:

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.disruption.budgets import Disruptions, finishes_first, is_protected
 from tidemill.decide.launches import InFlight
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidate_nodes import BOOT
 from tidemill.decide.queue_item import done_at
@@ -47,7 +48,7 @@ class Leaving:
 def replace_drifted(context: DecisionContext, in_flight: InFlight, disruptions: Disruptions) -> None:
     """Of each pool the node that is free soonest, if no node of the pool is leaving or being replaced."""
     by_pool: dict[str, list[NodeView]] = {}
-    for view in context.views:
+    for view in context.attention:
         template = view.facts.template
         if template is None or template.by_karpenter:
             continue  # Karpenter handles drift itself; on prepaid nodes its NodePool forbids it

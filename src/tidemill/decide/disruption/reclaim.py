@@ -6,11 +6,14 @@ nothing. Voluntary disruption never touches a pod marked do-not-disrupt, and kee
 
 from __future__ import annotations
 
-from tidemill.decide.context import DecisionContext, NodeView
+from collections.abc import Iterator
+
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.disruption.budgets import Disruptions, idle_since
 from tidemill.decide.disruption.consolidation import consolidate
 from tidemill.decide.disruption.drift import replace_drifted
 from tidemill.decide.launches import InFlight
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.model.capacity import PREPAID
 from tidemill.model.plan import StartDrain
@@ -19,31 +22,42 @@ from tidemill.model.reasons import DrainKind, DrainReason
 
 def reclaim(context: DecisionContext, in_flight: InFlight) -> None:
     disruptions = Disruptions(context)
-    staying = [
-        view
-        for view in context.views
-        if view.phase is Phase.READY
-        and not view.ending
-        and view.facts.template is not None
-        and not view.facts.template.by_karpenter  # Karpenter consolidates its own nodes
-    ]
     replace_drifted(context, in_flight, disruptions)
     consolidate(context, in_flight, disruptions)
-    empty = [
-        view
-        for view in staying
-        if not view.pods and not view.reserved and not view.ending and view.facts.drift is None
-    ]
-    for view in sorted(empty, key=lambda view: (idle_since(view), view.node.name)):
+    for view in sorted(_empty(context), key=lambda view: (idle_since(view), view.node.name)):
         _drop_empty(context, view, disruptions)
+
+
+def _empty(context: DecisionContext) -> Iterator[NodeView]:
+    """Ready nodes without work that nobody is about to use and that may go."""
+    may_go: dict[int, bool] = {}  # by identity of the facts' ending: the nodes of one source have one answer
+    for view in [view for view in context.views if not view.pods]:
+        facts = view.facts
+        if view.phase is not Phase.READY or view.ending or view.reserved or facts.drift is not None:
+            continue
+        template = facts.template
+        if template is None or template.by_karpenter:  # Karpenter consolidates its own nodes
+            continue
+        known = may_go.get(id(facts.ending))
+        if known is None:
+            known = may_go[id(facts.ending)] = _may_go(context, view)
+        if known:
+            yield view
+
+
+def _may_go(context: DecisionContext, view: NodeView) -> bool:
+    assert view.pool is not None
+    if view.pool.spec.disruption.consolidation_policy == "Never":
+        return False
+    if view.source.kind not in PREPAID or not isinstance(view.pool.spec.kept_warm, bool):
+        return True  # how many are warm changes with each node that goes
+    return _may_give_back(context, view)
 
 
 def _drop_empty(context: DecisionContext, view: NodeView, disruptions: Disruptions) -> None:
     """The timer restarts whenever a pod comes or goes; daemon pods do not count."""
     assert view.pool is not None
     disruption = view.pool.spec.disruption
-    if disruption.consolidation_policy == "Never":
-        return
     if view.source.kind in PREPAID and not _may_give_back(context, view):
         return
     since = idle_since(view)

@@ -11,10 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import MARGIN
 from tidemill.decide.drain import FORCE_MARGIN
 from tidemill.decide.handover.destinations import ReplicaSlots, boot_of, may_launch
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.service_moves import (
     Span,
     at_once,

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import pod_lead
 from tidemill.decide.handover.destinations import boot_of, may_launch, ready_room, successors
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.service_moves import in_effect
 from tidemill.model.capacity import PREPAID, Source

@@ -20,13 +20,15 @@ from tidemill.decide.packer.bins import (
     fit_count,
     free_after,
 )
-from tidemill.decide.packer.packing_state import MAX_CLASSES_TRIED, PackingState
+from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_groups import PodGroup
 from tidemill.decide.packer.supply import Site
 
 # With one pod to so many classes, looking at all of them at once is cheaper than at a few for each pod.
 _CLASSES_A_POD = 24
 _FEWEST_PODS = 8  # fewer pods than this never do
+# How many classes a few pods try before a node grows or opens for them: the tightest, then those where they surely fit.
+_MOST_TRIED = 64
 
 Queue = list[tuple[PodGroup, list[int]]]  # groups with the same requests and eligibility, and their pods
 
@@ -40,7 +42,7 @@ def place_best_fit(packing: PackingState, queue: Queue, site: Site) -> Queue:
     if total >= _FEWEST_PODS and total * _CLASSES_A_POD >= len(index.classes):
         return _BatchPlacement(packing, index, queue).run()
     # Existing nodes cost nothing: all of them are tried before a new one is opened.
-    limit = len(index.classes) if packing.by_site[site][0].node_index >= 0 else MAX_CLASSES_TRIED
+    limit = len(index.classes) if packing.by_site[site][0].node_index >= 0 else _MOST_TRIED
     rest: Queue = []
     for group, pods in queue:
         left = _place_few(packing, index, group, pods, limit)
@@ -52,11 +54,21 @@ def place_best_fit(packing: PackingState, queue: Queue, site: Site) -> Queue:
 def _place_few(
     packing: PackingState, index: BinIndex, group: PodGroup, pods: list[int], limit: int
 ) -> list[int]:
+    """First where least is free of what they request most; if that lacks something else, where they surely fit."""
     if not index.has_bin_for(group.blocked_by):
         return pods
     dimension, amount = group.requests[0]
+    pods = _place_on(packing, group, pods, index.tightest(dimension, amount, limit))
+    if pods and limit < len(index.classes):
+        pods = _place_on(packing, group, pods, index.surely_fitting(group.requests, limit))
+    return pods
+
+
+def _place_on(
+    packing: PackingState, group: PodGroup, pods: list[int], classes: Iterable[BinClass]
+) -> list[int]:
     done, total, blocked_by, eligibility = 0, len(pods), group.blocked_by, group.eligibility
-    for bin_class in index.tightest(dimension, amount, limit):
+    for bin_class in classes:
         each = fit_count(bin_class.free, group.requests)
         if each == 0:
             continue

@@ -16,6 +16,7 @@ from tidemill.decide.scheduler_rules import ports_clash
 
 Free = tuple[int, ...]  # by dimension
 Requests = tuple[tuple[int, int], ...]  # (dimension, amount)
+Dimensions = tuple[int, ...]
 
 
 class Bin:
@@ -187,19 +188,21 @@ class BinClass:
 
 
 class BinIndex:
-    """The bins of one site by their free vector, sorted by each dimension that is searched for.
+    """The bins of one site by their free vector, sorted by the dimensions that are searched for.
 
     Where pods are alike, thousands of bins are a few hundred classes. Where no two bins are equal, a class is a bin.
-    A bin is removed before it changes and added afterwards.
+    A bin is removed before it changes and added afterwards. An order over several dimensions is by the one of which
+    least is free, in units of `scale`: whoever requests no more than that of any fits.
     """
 
-    __slots__ = ("_orders", "_serial", "blocked_counts", "by_serial", "classes")
+    __slots__ = ("_orders", "_scale", "_serial", "blocked_counts", "by_serial", "classes")
 
-    def __init__(self) -> None:
+    def __init__(self, scale: Sequence[int]) -> None:
+        self._scale = [each or 1 for each in scale]  # what a unit of each dimension is worth
         self.classes: dict[Free, BinClass] = {}
         self.by_serial: dict[int, BinClass] = {}
         self.blocked_counts: dict[int, int] = {}  # bits that bins here block -> in how many classes
-        self._orders: dict[int, list[int]] = {}  # by dimension: what is free of it, and the class
+        self._orders: dict[Dimensions, list[int]] = {}  # what is free of them, and the class
         self._serial = 0
 
     def add(self, bin: Bin) -> None:
@@ -237,8 +240,8 @@ class BinIndex:
         if known is None:
             self._serial += 1
             known = self.classes[free] = self.by_serial[self._serial] = BinClass(free, self._serial)
-            for dimension, order in self._orders.items():
-                insort(order, (free[dimension] << BITS) | known.serial)
+            for dimensions, order in self._orders.items():
+                insort(order, (self._least(free, dimensions) << BITS) | known.serial)
         return known
 
     def drop_if_empty(self, bin_class: BinClass) -> None:
@@ -246,8 +249,9 @@ class BinIndex:
             return
         del self.classes[bin_class.free]
         del self.by_serial[bin_class.serial]
-        for dimension, order in self._orders.items():
-            del order[bisect_left(order, (bin_class.free[dimension] << BITS) | bin_class.serial)]
+        for dimensions, order in self._orders.items():
+            key = (self._least(bin_class.free, dimensions) << BITS) | bin_class.serial
+            del order[bisect_left(order, key)]
 
     def has_bin_for(self, blocked_by: int) -> bool:
         """Whether any bin blocks none of these bits."""
@@ -255,8 +259,18 @@ class BinIndex:
 
     def tightest(self, dimension: int, amount: int, limit: int) -> Iterator[BinClass]:
         """At most `limit` classes with at least this much free of a dimension, those with least of it first."""
-        order = self._order(dimension)
-        start = bisect_left(order, amount << BITS)
+        order = self._order((dimension,))
+        start = bisect_left(order, amount * self._scale[dimension] << BITS)
+        by_serial = self.by_serial
+        for key in order[start : start + limit]:
+            yield by_serial[key & MASK]
+
+    def surely_fitting(self, requests: Requests, limit: int) -> Iterator[BinClass]:
+        """At most `limit` classes with as much free of everything as a pod requests of what it requests most."""
+        scale = self._scale
+        weighed = [(dimension, amount * scale[dimension]) for dimension, amount in requests[:-1]]
+        order = self._order(tuple(sorted([dimension for dimension, _ in weighed])))
+        start = bisect_left(order, max([amount for _, amount in weighed], default=0) << BITS)
         by_serial = self.by_serial
         for key in order[start : start + limit]:
             yield by_serial[key & MASK]
@@ -264,13 +278,18 @@ class BinIndex:
     def roomiest(self, dimension: int) -> Iterator[BinClass]:
         """Those with most free of a dimension first."""
         by_serial = self.by_serial
-        for key in reversed(self._order(dimension)):
+        for key in reversed(self._order((dimension,))):
             yield by_serial[key & MASK]
 
-    def _order(self, dimension: int) -> list[int]:
-        order = self._orders.get(dimension)
+    def _order(self, dimensions: Dimensions) -> list[int]:
+        order = self._orders.get(dimensions)
         if order is None:
-            order = self._orders[dimension] = sorted(
-                (bin_class.free[dimension] << BITS) | bin_class.serial for bin_class in self.classes.values()
+            order = self._orders[dimensions] = sorted(
+                (self._least(bin_class.free, dimensions) << BITS) | bin_class.serial
+                for bin_class in self.classes.values()
             )
         return order
+
+    def _least(self, free: Free, dimensions: Dimensions) -> int:
+        scale = self._scale
+        return min([free[dimension] * scale[dimension] for dimension in dimensions], default=0)

@@ -234,24 +234,27 @@ class ConstraintState:
             key = (counter.number, self._value_in(domain, counter.key) if counter.key != HOST else None)
             if self._kept_out.get(key) or key in self._kept_out_by_existing:
                 return False
-        return all(
-            self._meets_affinity(counter, own, self._value_in(domain, counter.key))
-            for counter, own in rules.affinity
+        values = [
+            (counter, self._value_in(domain, counter.key))
+            for counter, _ in rules.affinity
             if counter.key != HOST
-        )
+        ]
+        return _meets_affinity(values, self.counts, self._is_first(rules, self.totals))
 
-    def _meets_affinity(self, counter: PodCounter, own: bool, value: str | None) -> bool:
-        """A matching pod is there; or the pod matches itself and would be the first in the whole cluster."""
-        if value is None:
-            return False
-        return bool(self.counts.get((counter.number, value))) or (own and not self.totals[counter.number])
+    def _is_first(self, rules: Rules, totals: list[int]) -> bool:
+        """It matches its own affinity, and no other pod in the whole cluster does, for any of its terms."""
+        return all(own and not totals[counter.number] for counter, own in rules.affinity)
+
+    def _affinity_values(self, rules: Rules, bin: Bin) -> list[tuple[PodCounter, str | None]]:
+        return [(counter, self.value(bin, counter.key)) for counter, _ in rules.affinity]
 
     def allows(self, group: PodGroup, bin: Bin) -> bool:
         """Whether one more pod of a group on a bin keeps all rules: its own and those of all other pods."""
         rules = self.rules(group)
-        for counter, own_match in rules.affinity:
-            if not self._meets_affinity(counter, own_match, self.value(bin, counter.key)):
-                return False
+        if rules.affinity and not _meets_affinity(
+            self._affinity_values(rules, bin), self.counts, self._is_first(rules, self.totals)
+        ):
+            return False
         for levels, rule, own in rules.spreads:
             value = self.value(bin, rule.topology_key)
             if value is None or not levels.allows(value, rule.max_skew, rule.min_domains, own):
@@ -332,11 +335,16 @@ class ConstraintState:
         self, placed: PlacedPods, bound: Mapping[_Key, int], totals: list[int] | None = None
     ) -> bool:
         """Every pod it needs is bound. With totals it may also be the first that matches in the whole cluster."""
-        for counter, own in self.rules(placed.group).affinity:
-            value = self.value(placed.bin, counter.key)
-            if value is None:
-                return False
-            first = totals is not None and own and not totals[counter.number]
-            if not bound.get((counter.number, value)) and not first:
-                return False
-        return True
+        rules = self.rules(placed.group)
+        first = totals is not None and self._is_first(rules, totals)
+        return _meets_affinity(self._affinity_values(rules, placed.bin), bound, first)
+
+
+def _meets_affinity(
+    values: Iterable[tuple[PodCounter, str | None]], counts: Mapping[_Key, int], is_first: bool
+) -> bool:
+    """A matching pod is in the domain of every term. The first of a kind needs only nodes that have the labels."""
+    return all(
+        value is not None and (is_first or counts.get((counter.number, value), 0) > 0)
+        for counter, value in values
+    )

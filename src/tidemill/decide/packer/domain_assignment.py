@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tidemill.decide.packer.bins import Bin
 from tidemill.decide.packer.gangs import has_room_in
+from tidemill.decide.packer.host_demand import HostDemand
 from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_counters import HOST, PodCounter, counters_of_existing
 from tidemill.decide.packer.pod_groups import GroupedPods, PodGroup
@@ -56,6 +57,8 @@ def assign_domains(
     stuck: list[tuple[PodGroup, list[int], list[Domain]]] = []
     uneven = balancer.is_uneven()
     counted = [group for group in groups if not group.needs_exact_check]
+    balancer.expect(counted)
+    hosts: HostDemand | None = None
     for group in sorted(counted, key=lambda group: _difficulty(group, uneven)):
         allowed, exact = reachable.for_rules(group, balancer)
         if not allowed:
@@ -69,23 +72,36 @@ def assign_domains(
         else:
             if group.affinity:
                 allowed = _with_room(group, allowed, packing, balancer)
-            assigned, left = balancer.assign(group, group.pods, allowed)
+            wanted = None
+            if group.one_per_host and not uneven and balancer.may_be_uneven(group, allowed):
+                hosts = hosts or HostDemand(counted, balancer, shares)
+                wanted = hosts.by_fillers(group, allowed)
+            assigned, left = balancer.assign(group, group.pods, allowed, wanted)
             shares += assigned
             if left:
                 stuck.append((group, left, allowed))
     shares += _assign_stuck(stuck, balancer)
+    hosts = HostDemand(counted, balancer, shares)
     for group in unconstrained:
         allowed = reachable.of(group)
         if group.one_per_host and len(allowed) > 1:
-            shares += _split_by_load(group, allowed, balancer)
+            start = 0
+            for domain, quota in hosts.by_hosts(group, allowed).items():
+                if quota:
+                    shares.append(DomainShare(group, group.pods[start : start + quota], (domain,)))
+                    start += quota
         else:
             shares.append(DomainShare(group, group.pods, tuple(allowed)))
     return shares
 
 
 def _difficulty(group: PodGroup, uneven: bool) -> tuple[object, ...]:
-    """Where counts are uneven, groups with a spread go first: groups without can level the counts afterwards."""
-    rules = (not group.affinity, not group.anti_affinity, uneven and not group.spreads)
+    """Where counts are uneven, groups with a spread go first: groups without can level the counts afterwards.
+
+    Where they are level, pods that need a host each go first, and the others level the counts.
+    """
+    first = bool(group.spreads) if uneven else group.one_per_host
+    rules = (not group.affinity, not group.anti_affinity, not first)
     return (-group.priority, rules, -group.size, group.pods[0])
 
 
@@ -114,23 +130,6 @@ def _assign_stuck(
             if left:
                 stuck.append((group, left, allowed))
     return shares + [DomainShare(group, pods, ()) for group, pods, _ in stuck]
-
-
-def _split_by_load(group: PodGroup, domains: list[Domain], balancer: DomainBalancer) -> list[DomainShare]:
-    """In proportion to the load of each domain."""
-    total = sum(balancer.load[domain] for domain in domains)
-    shares, start = [], 0
-    wanted = 0.0
-    for domain in domains:
-        part = balancer.load[domain] / total if total else 1 / len(domains)
-        wanted += part * len(group.pods)
-        stop = min(len(group.pods), round(wanted))
-        if stop > start:
-            shares.append(DomainShare(group, group.pods[start:stop], (domain,)))
-        start = max(start, stop)
-    if start < len(group.pods):
-        shares.append(DomainShare(group, group.pods[start:], (domains[-1],)))
-    return shares
 
 
 class _ReachableDomains:

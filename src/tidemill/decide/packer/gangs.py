@@ -141,7 +141,7 @@ def _plan(group: PodGroup, packing: PackingState, domain: Domain) -> _Plan | Non
     plan = _Plan(group)
     missing = len(group.pods)
     for site in packing.sites((domain,)):
-        for bin in packing.by_site.get(site, ()):
+        for bin in packing.bins_with_room(group, site):
             if missing and packing.may_use(group, bin):
                 count = min(bin.fit_count(group.requests), bin.max_more(group), missing)
                 if count > 0:
@@ -189,7 +189,7 @@ def has_room_in(packing: PackingState, group: PodGroup, domain: Domain, wanted: 
         if supply.available(option_group, ladder.options[-1].consumes) >= -(-wanted // each):
             return True
     for site in packing.sites((domain,)):
-        for bin in packing.by_site.get(site, ()):
+        for bin in packing.bins_with_room(group, site):
             if packing.may_use(group, bin):
                 wanted -= min(bin.fit_count(group.requests), bin.max_more(group))
                 if wanted <= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tidemill.decide.packer.bins import Bin
 from tidemill.decide.packer.packing_state import PackingState, pods_sharing_price, with_pod
@@ -14,18 +14,51 @@ _MAX_CANDIDATES = 16
 # Bins grow a little beyond the demand: what is not used is given back, and large pods find room.
 _HEADROOM = 1.02
 
+MANY = 1 << 30  # pods: more than fit on any node
+
+Demand = Mapping[
+    int, Sequence[int]
+]  # by what keeps pods out (`PodGroup.blocked_by`): what they request in all
 Growth = tuple[tuple[float, float], int, Bin]  # (extra price, waste), the rung, the bin that grows
 
 
-def grow_evenly(packing: PackingState, site: Site, demand: list[int]) -> None:
+def grow_evenly(packing: PackingState, site: Site, demand: Demand) -> None:
     """Let new bins grow evenly until together they could hold the pods to come, the smallest bins first.
 
     Growing before filling pays for the same number of steps, but gives the large pods many bins to choose from and
-    the small ones many gaps to fill.
+    the small ones many gaps to fill. Bins that keep out most of the pods to come grow for the others only.
     """
+    total = _sum(demand.values())
+    takes: dict[int, list[int]] = {}  # by what bins block: the pods that they would take
+    few: list[Bin] = []
+    many: list[Bin] = []
+    for bin in packing.by_site.get(site, ()):
+        if bin.blocked not in takes:
+            takes[bin.blocked] = _sum(
+                amounts for blocked_by, amounts in demand.items() if not bin.blocked & blocked_by
+            ) or [0] * len(total)
+        is_open = sum(takes[bin.blocked][:-1]) * 2 >= sum(total[:-1])
+        (many if is_open else few).append(bin)
+    if few:
+        fair = len(few) / (len(few) + len(many))
+        average = [
+            min(sum(takes[bin.blocked][dimension] for bin in few) // len(few), int(amount * fair))
+            for dimension, amount in enumerate(total)
+        ]
+        left = _grow_for(packing, few, average)
+        total = [amount - of + max(0, rest) for amount, of, rest in zip(total, average, left, strict=True)]
+    _grow_for(packing, many, total)
+
+
+def _sum(amounts: Iterable[Sequence[int]]) -> list[int]:
+    return [sum(of) for of in zip(*amounts, strict=True)]
+
+
+def _grow_for(packing: PackingState, bins: list[Bin], demand: Sequence[int]) -> list[int]:
+    """Returns what is still short."""
     short = [int(amount * _HEADROOM) for amount in demand]
     by_rung: dict[int, dict[SizeLadder, list[Bin]]] = {}
-    for bin in packing.by_site.get(site, ()):
+    for bin in bins:
         for dimension, amount in enumerate(bin.free):
             if amount > 0:
                 short[dimension] -= amount
@@ -34,18 +67,46 @@ def grow_evenly(packing: PackingState, site: Site, demand: list[int]) -> None:
     target: dict[Bin, int] = {}
     while by_rung and any(amount > 0 for amount in short):
         rung = min(by_rung)
-        for ladder, bins in by_rung.pop(rung).items():
+        for ladder, equal in by_rung.pop(rung).items():
             if rung + 1 >= len(ladder.prices):
                 continue
             gain = ladder.gain(rung)
-            steps = _steps(short, gain, len(bins))
+            steps = _steps(short, gain, len(equal))
             short = [amount - more * steps for amount, more in zip(short, gain, strict=True)]
-            target |= dict.fromkeys(bins[:steps], rung + 1)
-            by_rung.setdefault(rung + 1, {}).setdefault(ladder, []).extend(bins[:steps])
+            target |= dict.fromkeys(equal[:steps], rung + 1)
+            by_rung.setdefault(rung + 1, {}).setdefault(ladder, []).extend(equal[:steps])
     for bin, rung in target.items():
         while rung > bin.rung and not packing.limits_allow(bin, rung):
             rung -= 1
         packing.resize(bin, rung)
+    return short
+
+
+def open_evenly(packing: PackingState, group: PodGroup, site: Site, demand: Demand) -> None:
+    """Open as many bins as the pods to come need, if that is more than one, so that all of them fill together.
+
+    One bin after the other would be full of memory with the large pods, and the next of CPU with the small ones.
+    """
+    short = _sum(demand.values())
+    for bin in packing.by_site.get(site, ()):
+        if not all(bin.blocked & blocked_by for blocked_by in demand):
+            for dimension, amount in enumerate(bin.free):
+                if amount > 0:
+                    short[dimension] -= amount
+    opening = packing.cheapest_opening(group, site, ahead=MANY)
+    if opening is None:
+        return
+    _, option_group, rung = opening
+    ladder = packing.supply.ladder(option_group, group.eligibilities)
+    assert ladder is not None
+    capacity = ladder.capacities[rung]
+    nodes = max(-(-amount // held) if held else 0 for amount, held in zip(short, capacity, strict=True))
+    if nodes < 2 or packing.supply.available(option_group, ladder.options[rung].consumes) < nodes:
+        return
+    each = [max(0, -(-amount // nodes)) for amount in short]
+    rung = max(0, ladder.cheapest_rung(each))
+    for _ in range(nodes):
+        packing.open(group, option_group, rung)
 
 
 def _steps(short: Sequence[int], gain: Sequence[int], most: int) -> int:
@@ -81,7 +142,8 @@ def _grow_or_open(
     # Bins only get fuller, so the best growth of a site stays the best until a pod is put there.
     growths = {site: _cheapest_growth(packing, group, site, ahead) for site in sites}
     openings = {site: packing.cheapest_opening(group, site, ahead) for site in sites}
-    while pods:
+    done, total = 0, len(pods)
+    while done < total:
         growth = min(filter(None, growths.values()), key=lambda candidate: candidate[0], default=None)
         opening = min(filter(None, openings.values()), key=lambda candidate: candidate[0], default=None)
         if growth is not None and (opening is None or growth[0][0] <= opening[0]):
@@ -89,16 +151,16 @@ def _grow_or_open(
             if not packing.limits_allow(bin, growth[1]):  # not any more, after what was opened since
                 growths[bin.site] = _cheapest_growth(packing, group, bin.site, ahead)
                 continue
-            count = packing.grow(bin, growth[1], group, pods)
+            count = packing.grow(bin, growth[1], group, pods, done)
         elif opening is not None:
             bin = packing.new_bin(group, opening[1], opening[2])
-            count = _open_with_pods(packing, bin, group, pods)
+            count = _open_with_pods(packing, bin, group, pods, done)
         else:
-            return pods
+            break
         if count <= 0:
-            return pods  # the bin does not hold it after all: the repair may place it
-        pods = pods[count:]
-        if not pods:
+            break  # the bin does not hold it after all: the repair may place it
+        done += count
+        if done == total:
             break
         before, ahead = ahead, max(1, ahead - count)
         if opening is None:
@@ -106,7 +168,7 @@ def _grow_or_open(
         else:
             again = _cheaper_growth(packing, group, bin, ahead, None) if bin.max_more(group) else None
             if before == ahead and (again is None or again[0][0] > opening[0]):
-                pods = packing.open_copies(bin, pods)  # the next pod would choose the same
+                done += packing.open_copies(bin, pods, done)  # the next pod would choose the same
             growths[bin.site] = min(
                 filter(None, (growths[bin.site], again)), key=lambda candidate: candidate[0], default=None
             )
@@ -115,18 +177,18 @@ def _grow_or_open(
             openings[site] = packing.cheapest_opening(group, site, ahead)
             if before != ahead and site != bin.site and growths[site]:
                 growths[site] = _cheapest_growth(packing, group, site, ahead)
-    return pods
+    return pods[done:]
 
 
-def _open_with_pods(packing: PackingState, bin: Bin, group: PodGroup, pods: list[int]) -> int:
-    """Open a bin with as many pods as it should hold; returns how many."""
-    most = min(bin.max_more(group), len(pods))
+def _open_with_pods(packing: PackingState, bin: Bin, group: PodGroup, pods: list[int], start: int) -> int:
+    """Open a bin with as many of the pods from `start` on as it should hold; returns how many."""
+    most = min(bin.max_more(group), len(pods) - start)
     count = min(bin.fit_count(group.requests), most)
     if 0 < count < most:
         _start_larger(packing, bin, group, most)
         count = min(bin.fit_count(group.requests), most)
     if count > 0:
-        bin.add_pods(group, pods[:count])
+        bin.add_pods(group, pods[start : start + count])
         packing.add_opened(bin)
     return count
 

@@ -7,14 +7,14 @@ goes to which bin, and when one more is opened, is decided elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import mul
+from operator import attrgetter, mul
 
 from tidemill.decide.packer.bins import Bin, BinIndex, Requests, blocked_bits, fit_count
 from tidemill.decide.packer.pod_groups import PodGroup
 from tidemill.decide.packer.supply import Domain, OptionGroup, Site, SizeLadder, Supply
 
-# How many classes of equal bins a few pods try before a node grows or opens for them.
-MAX_CLASSES_TRIED = 24
+# How many classes of equal bins a pod tries that could move.
+_MAX_CLASSES_TRIED = 24
 
 Opening = tuple[float, OptionGroup, int]  # price, what is opened, the rung
 
@@ -43,7 +43,7 @@ class PackingState:
         self.by_site.setdefault(bin.site, []).append(bin)
         index = self.indexes.get(bin.site)
         if index is None:
-            index = self.indexes[bin.site] = BinIndex()
+            index = self.indexes[bin.site] = BinIndex(self.scale)
         index.add(bin)
 
     def _update_blocked(self, bin: Bin) -> None:
@@ -167,21 +167,22 @@ class PackingState:
         self.supply.consume(bin.option_group, bin.ladder.options[bin.rung].consumes, +1)
         self.add(bin)
 
-    def open_copies(self, bin: Bin, pods: list[int]) -> list[int]:
-        """Open bins like the last one for pods of the same group, as many as there are; returns the pods left."""
+    def open_copies(self, bin: Bin, pods: list[int], start: int) -> int:
+        """Open bins like the last one for the pods of its group from `start` on; returns how many pods they took."""
         assert bin.option_group is not None and bin.ladder is not None
         option_group, consumes = bin.option_group, bin.ladder.options[bin.rung].consumes
         each = len(bin.pods)
-        nodes = min(len(pods) // each, self.supply.available(option_group, consumes))
+        nodes = min((len(pods) - start) // each, self.supply.available(option_group, consumes))
         index, bins, here = self.indexes[bin.site], self.bins, self.by_site[bin.site]
         for number in range(nodes):
-            copy = bin.copy_with(self._next_number + number, pods[number * each : number * each + each])
+            first = start + number * each
+            copy = bin.copy_with(self._next_number + number, pods[first : first + each])
             bins.append(copy)
             here.append(copy)
             index.add(copy)
         self._next_number += nodes
         self.supply.consume(option_group, consumes, nodes)
-        return pods[nodes * each :]
+        return nodes * each
 
     def close(self, bin: Bin) -> None:
         """Remove a new bin without pods: what it took of stock and limits is given back."""
@@ -224,21 +225,35 @@ class PackingState:
         if rung >= 0 and rung != bin.rung and self.limits_allow(bin, rung):
             self.resize(bin, rung)
 
-    def grow(self, bin: Bin, rung: int, group: PodGroup, pods: list[int]) -> int:
-        """Move a bin up and add as many pods as fit then; returns how many."""
+    def grow(self, bin: Bin, rung: int, group: PodGroup, pods: list[int], start: int) -> int:
+        """Move a bin up and add as many of the pods from `start` on as fit then; returns how many."""
         assert bin.ladder is not None and bin.option_group is not None
         index, options = self.indexes[bin.site], bin.ladder.options
         index.remove(bin)
         if rung != bin.rung:
             self.supply.exchange(bin.option_group, options[bin.rung].consumes, options[rung].consumes)
             bin.move_to(rung)
-        count = min(bin.fit_count(group.requests), bin.max_more(group), len(pods))
+        count = min(bin.fit_count(group.requests), bin.max_more(group), len(pods) - start)
         self.restrict_to(group, bin)
-        bin.add_pods(group, pods[:count])
+        bin.add_pods(group, pods[start : start + count])
         index.add(bin)
         return count
 
     # --- adding, removing and moving pods ---
+
+    def bins_with_room(self, group: PodGroup, site: Site) -> list[Bin]:
+        """Where one pod of a group would fit into what is free, oldest bin first; who may use them is not looked at."""
+        index = self.indexes.get(site)
+        if index is None:
+            return []
+        roomy = (
+            bin
+            for bin_class in index.classes.values()
+            if fit_count(bin_class.free, group.requests)
+            for variant in bin_class.variants.values()
+            for bin in variant.values()
+        )
+        return sorted(roomy, key=attrgetter("number"))
 
     def put(self, bin: Bin, group: PodGroup, pods: list[int]) -> None:
         index = self.indexes[bin.site]
@@ -267,7 +282,7 @@ class PackingState:
     def find_fit(self, group: PodGroup, site: Site, other_than: Bin) -> Bin | None:
         """The tightest bin with room for one pod, at its present size."""
         dimension, amount = group.requests[0]
-        for bin_class in self.indexes[site].tightest(dimension, amount, MAX_CLASSES_TRIED):
+        for bin_class in self.indexes[site].tightest(dimension, amount, _MAX_CLASSES_TRIED):
             if not fit_count(bin_class.free, group.requests):
                 continue
             for blocked, variant in bin_class.variants.items():

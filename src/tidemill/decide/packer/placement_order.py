@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tidemill.decide.packer.best_fit import place_best_fit
-from tidemill.decide.packer.node_growth import grow_evenly, grow_or_open
+from tidemill.decide.packer.node_growth import grow_evenly, grow_or_open, open_evenly
 from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_groups import PodGroup
 from tidemill.decide.packer.supply import Domain
@@ -64,11 +64,14 @@ def place_in_order(shares: list[DomainShare], packing: PackingState, strategy: S
         tier = _tier(share, packing, strategy)
         turn: _Turn = (-group.priority, tier, size, group.requests, share.domains, group.eligibility)
         batches.setdefault(turn, []).append(share)
-    grown = False
-    for turn in sorted(batches):
-        if turn[1] and not grown and strategy.grow_first:
-            grown = True
-            _grow_for([batches[other] for other in batches if other >= turn], packing)
+    turns = sorted(batches)
+    tier = 0
+    for position, turn in enumerate(turns):
+        if turn[1] > tier and strategy.grow_first:
+            _make_room(
+                [batches[other] for other in turns[position:]], packing, grow=tier == 0, open=turn[1] == 2
+            )
+            tier = turn[1]
         by_age = sorted(batches[turn], key=lambda share: share.group.pending_since)
         queue = [(share.group, share.pods) for share in by_age]
         sites = packing.sites(turn[4])
@@ -95,20 +98,27 @@ def _tier(share: DomainShare, packing: PackingState, strategy: Strategy) -> int:
     return 1 + (strategy.one_per_host is OnePerHost.LAST and group.one_per_host)
 
 
-def _grow_for(batches: list[list[DomainShare]], packing: PackingState) -> None:
-    """Let the new bins of each domain grow until they could hold the pods that are bound for it."""
-    demand: dict[Domain, list[int]] = {}
-    for batch in batches:
-        first = batch[0]  # all of a batch have the same requests and domains
-        if len(first.domains) == 1:
-            sums = demand.setdefault(first.domains[0], [0] * len(packing.supply.dimensions))
-            pod_count = sum([len(share.pods) for share in batch])
-            for dimension, amount in first.group.requests:
-                sums[dimension] += amount * pod_count
-    for domain, sums in demand.items():
+def _make_room(batches: list[list[DomainShare]], packing: PackingState, *, grow: bool, open: bool) -> None:
+    """Let the new bins of each domain grow until they could hold the pods that are bound for it, and open more."""
+    demand: dict[Domain, dict[int, list[int]]] = {}
+    first_group: dict[Domain, PodGroup] = {}
+    for share in (share for batch in batches for share in batch):
+        if len(share.domains) == 1:
+            domain, group = share.domains[0], share.group
+            first_group.setdefault(domain, group)
+            by_rules = demand.setdefault(domain, {})
+            sums = by_rules.get(group.blocked_by)
+            if sums is None:
+                sums = by_rules[group.blocked_by] = [0] * len(packing.supply.dimensions)
+            for dimension, amount in group.requests:
+                sums[dimension] += amount * len(share.pods)
+    for domain, sums_by_rules in demand.items():
         sites = packing.sites((domain,))
         if len(sites) == 1:
-            grow_evenly(packing, sites[0], sums)
+            if grow:
+                grow_evenly(packing, sites[0], sums_by_rules)
+            if open:
+                open_evenly(packing, first_group[domain], sites[0], sums_by_rules)
 
 
 def _equivalent_pods(group: PodGroup, batches: list[list[DomainShare]]) -> int:

@@ -15,6 +15,8 @@ from tidemill.spec import names
 
 HOST = names.LABEL_HOSTNAME
 
+_NOWHERE = ("",)  # the namespace of no pod: an empty tuple would mean the pod's own
+
 # Which pods the pods on a host keep out is a set of bits, `blocked`.
 # Bit n, for host counter n: a pod there allows no more of the pods that this counter counts.
 # Further bits, one for each (counter, number) that some pod group asks about: more than this number are there.
@@ -124,7 +126,8 @@ class CounterRegistry:
                 anti_affinity.append((number, own))
         rules = CompiledRules(shape, namespace)
         affinity = [
-            (self._term(term, shape, namespace), term.topology_key == HOST) for term in shape.affinity
+            (self._term(term, shape, namespace), term.topology_key == HOST)
+            for term in _joined(shape.affinity, namespace)
         ]
         rules.host_limits, rules.spreads, rules.anti_affinity = (
             tuple(host_limits), tuple(spreads), tuple(anti_affinity),
@@ -132,7 +135,7 @@ class CounterRegistry:
         rules.host_affinity = tuple((number, bool(own)) for (number, own), on_host in affinity if on_host)
         rules.affinity = tuple((number, bool(own)) for (number, own), on_host in affinity if not on_host)
         rules.needs_exact_check = bool(
-            shape.host_ports or anti_affinity or rules.host_affinity
+            shape.host_ports or anti_affinity or rules.host_affinity or len(shape.affinity) > 1
         ) or not all(own for _, own in rules.affinity)  # fmt: skip
         rules.one_per_host = any(own and limit == 1 for _, limit, own in host_limits)
         return rules
@@ -149,6 +152,17 @@ class CounterRegistry:
             counter = self._by_selector[identity] = PodCounter(len(self.counters), key, selector, namespaces)
             self.counters.append(counter)
         return counter
+
+
+def _joined(terms: tuple[PodTerm, ...], namespace: str) -> tuple[PodTerm, ...]:
+    """Affinity terms as kube-scheduler counts them: only pods that match every term, for each term's topology key."""
+    if len(terms) < 2:
+        return terms
+    selector = tuple(dict.fromkeys(one for term in terms for one in term.selector))
+    namespaces = frozenset.intersection(*(term.namespaces_of(namespace) for term in terms))
+    return tuple(
+        PodTerm(term.topology_key, selector, tuple(sorted(namespaces)) or _NOWHERE) for term in terms
+    )
 
 
 def counters_of_existing(

@@ -51,6 +51,8 @@ def repair(
     if left:
         ejection = _Ejection(placer)
         left -= {batch[0] for batch in _in_order(placer, left, place_first) if ejection.place(batch[0])}
+    if any(group.affinity or group.host_affinity for group in placer.group_of.values()):
+        left |= _mend_affinity(placer, place_first)
     return sorted(left)
 
 
@@ -113,6 +115,22 @@ def _entry(placed: PlacedPods) -> tuple[int, int, PlacedPods]:
 def _gang(problem: Problem, pod: int) -> tuple[str, str] | None:
     gang = problem.pods[pod].gang
     return (problem.pods[pod].namespace, gang.name) if gang is not None else None
+
+
+def _mend_affinity(placer: ExactPlacer, place_first: Container[int]) -> set[int]:
+    """Place again those that were the first of their kind until others of it went elsewhere; returns the unplaced.
+
+    The scheduler may bind the others first, and then refuses them.
+    """
+    if not placer.state.unmet_affinity():
+        return set()
+    unmet = _Violations(placer).remove_all()
+    _close_empty(placer)
+    unplaced = unmet - _place_all(placer, unmet, place_first)
+    if placer.state.unmet_affinity():
+        unplaced |= _Violations(placer).remove_all()
+        _close_empty(placer)
+    return unplaced
 
 
 # --- new nodes that are not needed, or larger than needed -------------------------------------------------

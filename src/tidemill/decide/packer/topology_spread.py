@@ -7,6 +7,7 @@ pod's rule watches stays level even when pods come that have no such rule.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -42,6 +43,7 @@ class DomainBalancer:
         self._blocked_values: set[tuple[int, str]] = set()  # counter and value: an anti-affinity is there
         self._blocked: set[int] = set()  # the counters among them
         self._constrained: set[int] = set()  # counters that the rule of a placed pod is about
+        self._expected: Counter[int] = Counter()  # pods that are not assigned yet, by counter
         self._level_keys: dict[tuple[int, int], str] = {}
         self._domains_by_value: dict[tuple[str, int], dict[str, tuple[Domain, ...]]] = {}
 
@@ -76,16 +78,41 @@ class DomainBalancer:
 
     # --- quotas ---
 
+    def expect(self, groups: Iterable[PodGroup]) -> None:
+        """The groups that are going to be assigned."""
+        self._expected = Counter()
+        for group in groups:
+            for counter in group.counted_by:
+                self._expected[counter] += len(group.pods)
+
+    def may_be_uneven(self, group: PodGroup, domains: list[Domain]) -> bool:
+        """Whether a group without rules about domains may go where it likes: pods to come level the counts."""
+        key = self._level_key(group)
+        return (
+            bool(key)
+            and not group.spreads
+            and group.counted_by[0] not in self._constrained
+            and len(self._by_value(key, domains)) == len(domains)
+        )
+
     def assign(
-        self, group: PodGroup, pods: list[int], domains: list[Domain]
+        self,
+        group: PodGroup,
+        pods: list[int],
+        domains: list[Domain],
+        wanted: Mapping[Domain, int] | None = None,
     ) -> tuple[list[DomainShare], list[int]]:
         """Shares of a group's pods over these domains, and the pods that no domain may take now."""
         pod_count = len(pods)
-        quotas = (
-            self._assign_together(group, pod_count, domains)
-            if group.affinity
-            else self._assign_evenly(group, pod_count, domains)
-        )
+        quotas: _Quotas | None = None
+        if wanted is not None:
+            quotas = self._assign_as_wanted(group, wanted)
+            if rest := pod_count - sum(count for _, count in quotas):
+                quotas += self._assign_evenly(group, rest, domains) or []
+        elif group.affinity:
+            quotas = self._assign_together(group, pod_count, domains)
+        else:
+            quotas = self._assign_evenly(group, pod_count, domains)
         if quotas is None:
             quotas = self._assign_one_by_one(group, pod_count, domains)
         shares, start, load = [], 0, self.load
@@ -113,17 +140,35 @@ class DomainBalancer:
             self.count(counter, domain, pod_count)
         return [((domain,), pod_count)]
 
+    def _assign_as_wanted(self, group: PodGroup, wanted: Mapping[Domain, int]) -> _Quotas:
+        """As wanted, up to the level that the pods to come can reach in every domain."""
+        counter = group.counted_by[0]
+        counts = self._counts[counter]
+        level = -(-(sum(counts.values()) + self._expected[counter]) // len(wanted))
+        quotas: _Quotas = []
+        for domain, quota in wanted.items():
+            value = self._value(counter, domain)
+            quota = min(quota, level - counts.get(value, 0))
+            if quota > 0:
+                self.count(counter, domain, quota)
+                self._expected[counter] -= quota
+                quotas.append(((domain,), quota))
+        return quotas
+
     def _assign_evenly(self, group: PodGroup, pod_count: int, domains: list[Domain]) -> _Quotas | None:
         """The usual case at once: one counter to keep level, and no rule that needs more. None: not so."""
         key = self._level_key(group)
         if not key or group.counted_by[0] in self._blocked:
             return None
-        within = self._by_value(key, domains)
+        within, counted_by = self._by_value(key, domains), group.counted_by[0]
         for counter, rule, _ in group.spreads:
             here = [self._counts[counter].get(value, 0) for value in within]
-            if max(here) - min(here) > rule.max_skew or len(within) < rule.min_domains:
+            # The lowest get its pods first: only a rule about other pods can be broken before they are level.
+            if (counter != counted_by and max(here) - min(here) > rule.max_skew) or len(
+                within
+            ) < rule.min_domains:
                 return None
-        counts, load = self._counts[group.counted_by[0]], self.load
+        counts, load = self._counts[counted_by], self.load
         levels = sorted([(counts.get(value, 0), load[of[0]], value) for value, of in within.items()])
         quotas = []
         for (level, _, value), quota in zip(
@@ -131,6 +176,7 @@ class DomainBalancer:
         ):
             if quota:
                 counts[value] = level + quota
+                self._expected[counted_by] -= quota
                 quotas.append((within[value], quota))
                 for counter, rule, _ in group.spreads:
                     self._note_spread(counter, value, rule.max_skew)

@@ -18,7 +18,10 @@ from tidemill.decide.packer.supply import Supply
 
 def rules_hold(problem: Problem, solution: Solution) -> bool:
     """Whether all rules between pods hold."""
-    if not any(pod.shape.spread or pod.shape.affinity or pod.shape.anti_affinity for pod in problem.pods):
+    pending = any(pod.shape.spread or pod.shape.affinity or pod.shape.anti_affinity for pod in problem.pods)
+    if not pending and not any(
+        pods.shape.anti_affinity for node in problem.nodes for pods in node.existing_pods
+    ):
         return True
     opened = [
         as_existing_node(f"new node {number}", node.option) for number, node in enumerate(solution.opened)

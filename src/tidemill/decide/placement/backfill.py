@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import End
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidate_nodes import CandidateGroup, CandidateNode, Candidates
 from tidemill.decide.placement.queue import birthday_from, last_birthday

@@ -13,10 +13,11 @@ from enum import IntEnum
 
 from tidemill.catalog import InstanceType
 from tidemill.catalog.sizing import USUAL_DAEMONS
-from tidemill.decide.context import DecisionContext, NodeView
+from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import NO_END, End
 from tidemill.decide.launches import InFlight
 from tidemill.decide.node_cache import free_on
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.launch_options import LaunchOption, find_launch_options
 from tidemill.decide.pool_templates import PoolTemplate
@@ -24,7 +25,8 @@ from tidemill.decide.queue_item import QueueItem
 from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.labels import Taint
-from tidemill.model.pods import PodShape
+from tidemill.model.nodes import KubeNode
+from tidemill.model.pods import Pod, PodShape
 from tidemill.model.resources import Amounts, Resources
 from tidemill.spec import names
 from tidemill.spec.compute_pool import Allowance
@@ -201,23 +203,21 @@ def find_candidates(
     candidates.between_pods = between_pods
     candidates.daemons = _daemon_overhead(context)
     everything = not accelerated or between_pods
-    counts: dict[tuple[str, str], int] = {}
     last: tuple[int, datetime | None] = (-1, None)  # consecutive nodes are mostly of one group
     ready: CandidateGroup | None = None
     for view in context.views:
         facts = view.facts
-        if facts.template is None or facts.kind is None:
-            continue
-        counts[facts.counted] = counts.get(facts.counted, 0) + 1
-        if view.ending or facts.cordoned:
-            continue
         if view.phase is Phase.READY:
-            if ready is None or facts.group != last[0] or view.drain_from is not last[1]:
+            in_last = ready is not None and facts.group == last[0] and view.drain_from is last[1]
+            has_room = facts.free_accelerators > 0 or everything
+            if (in_last and not has_room) or not _takes_pods(view):
+                continue
+            if ready is None or not in_last:
                 ready, last = _ready_group(candidates, view), (facts.group, view.drain_from)
-            if facts.free_accelerators > 0 or everything:
+            if has_room:
                 ready.nodes.append(CandidateNode(ready, view.node.name, facts.free, view))
-        elif view.phase is not Phase.DRAINING:
-            assert view.node.instance is not None
+        elif view.phase is not Phase.DRAINING and _takes_pods(view):
+            assert view.node.instance is not None and facts.template is not None and facts.kind is not None
             end = End(view.deadline, view.drain_from)
             group = candidates.coming(facts.template, facts.source, facts.kind, view.node.instance.zone, end)
             group.nodes.append(
@@ -226,13 +226,18 @@ def find_candidates(
                 )
             )
     types = context.spec.catalog.types
-    for (pool_name, kind_name), count in counts.items():
+    for (pool_name, kind_name), count in context.table.counts.items():
         candidates.allowances[pool_name].take(types[kind_name], count)
     _add_in_flight(context, candidates, in_flight)
     if gangs:
         _add_returning(context, candidates, in_flight)
-    _add_strangers(context, candidates)
+    _add_strangers(context, candidates, everything=everything)
     return candidates
+
+
+def _takes_pods(view: NodeView) -> bool:
+    facts = view.facts
+    return facts.template is not None and facts.kind is not None and not view.ending and not facts.cordoned
 
 
 def _ready_group(candidates: Candidates, view: NodeView) -> CandidateGroup:
@@ -310,38 +315,75 @@ def _warm_template(context: DecisionContext, reservation: Reservation) -> PoolTe
     return None
 
 
-def _add_strangers(context: DecisionContext, candidates: Candidates) -> None:
+class _Strangers:
+    """Of nodes of others, by name: what is free there, kept while the node and its pods are the very same objects."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, _Stranger] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Stranger:
+    kube: KubeNode
+    bound: tuple[Pod, ...]
+    free: Resources
+    free_accelerators: int
+    alike: object  # nodes with equal ones differ only in what is free on them
+
+
+def _stranger(kube: KubeNode, bound: tuple[Pod, ...]) -> _Stranger:
+    free, labels = free_on(kube, bound), dict(kube.labels)
+    alike: object = kube.name
+    if labels.pop(names.LABEL_HOSTNAME, kube.name) == kube.name:
+        alike = (frozenset(labels.items()), kube.taints)
+    return _Stranger(kube, bound, free, sum(free.get(name, 0) for name in names.ACCELERATORS), alike)
+
+
+def _add_strangers(context: DecisionContext, candidates: Candidates, *, everything: bool) -> None:
+    """Where kube-scheduler may put ungated pods. Most nodes of a shared cluster are such, and without accelerators."""
+    known = context.memory.of(_Strangers).known
+    if len(known) > 2 * len(context.strangers) + 1000:
+        known.clear()
     for node in context.strangers:
         kube = node.kube
-        if kube is not None and kube.ready and not kube.unschedulable:
-            free = free_on(kube, context.world.pods_by_node.get(kube.name, ()))
-            group = candidates.groups[kube.name] = CandidateGroup(
-                Stage.READY,
-                None,
-                Source(SourceKind.ON_DEMAND),
-                "",
-                dict(kube.labels),
-                kube.taints,
-                NO_END,
-                (0, 0),
+        if kube is None or not kube.ready or kube.unschedulable:
+            continue
+        bound = context.world.pods_by_node.get(kube.name, ())
+        stranger = known.get(kube.name)
+        if stranger is None or stranger.kube is not kube or stranger.bound is not bound:
+            stranger = known[kube.name] = _stranger(kube, bound)
+        if stranger.free_accelerators <= 0 and not everything:
+            continue
+        group = candidates.groups.get(stranger.alike)
+        if group is None:
+            labels = dict(kube.labels) if stranger.alike == kube.name else _without_host(dict(kube.labels))
+            group = candidates.groups[stranger.alike] = CandidateGroup(
+                Stage.READY, None, Source(SourceKind.ON_DEMAND), "", labels, kube.taints, NO_END, (0, 0)
             )
-            group.nodes.append(CandidateNode(group, kube.name, free))
+        group.nodes.append(CandidateNode(group, kube.name, stranger.free))
 
 
 def _daemon_overhead(context: DecisionContext) -> Mapping[str, Mapping[str, int]]:
-    """What daemon pods take on a node of each pool: the most seen there, or a default before there is a node."""
-    worst: dict[str, Resources] = {}
-    last: tuple[str, Mapping[str, int]] | None = None
-    for view in context.views:
-        taken = view.facts.daemons
-        if not taken or (last is not None and taken == last[1] and view.facts.pool_name == last[0]):
-            continue
-        last = (view.facts.pool_name, taken)
-        worst.setdefault(view.facts.pool_name, Resources()).raise_to(taken.items())
+    """What daemon pods take on a node of each pool: the most seen there; before there is one, what DaemonSets would put
+    there, or a default."""
+    worst = context.table.daemons
     return {
-        name: worst.get(name) or _remembered(context, name) or dict(USUAL_DAEMONS)
-        for name in context.templates
+        name: worst.get(name)
+        or _remembered(context, name)
+        or _declared(context, template)
+        or dict(USUAL_DAEMONS)
+        for name, template in context.templates.items()
     }
+
+
+def _declared(context: DecisionContext, template: PoolTemplate) -> Resources:
+    """What DaemonSets will put on a node of this pool, as far as its labels tell before there is one."""
+    labels = {**template.pool.spec.labels, names.LABEL_POOL: template.pool.name}
+    taken = Resources()
+    for shape in context.world.daemons:
+        if admits(shape, labels, template.taints):
+            taken.add_pod(shape.requests)
+    return taken
 
 
 def _remembered(context: DecisionContext, pool: str) -> Resources:

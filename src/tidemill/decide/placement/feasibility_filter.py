@@ -36,6 +36,18 @@ class FeasibilityFilter:
 
     def may_fit(self, item: QueueItem) -> bool:
         """Call in queue order: an item behind as many equal ones as fit at most does not fit."""
+        equal = (id(item.shape), len(item.pods))
+        ahead = self._ahead.get(equal, 0)
+        if not self._fits_behind(item, ahead):
+            return False
+        self._ahead[equal] = ahead + 1
+        return True
+
+    def could_fit(self, item: QueueItem) -> bool:
+        """Whether it would if it were the first."""
+        return self._fits_behind(item, 0)
+
+    def _fits_behind(self, item: QueueItem, ahead: int) -> bool:
         largest = self._largest
         for pod in item.pods if item.gang is not None else item.pods[:1]:
             for name, amount in pod.shape.requests:
@@ -44,12 +56,7 @@ class FeasibilityFilter:
         if self._new or item.shape.sociable or not item.alike:
             return True
         in_all, in_one_source = self._pods_that_fit(item.shape)
-        equal = (id(item.shape), len(item.pods))
-        ahead = self._ahead.get(equal, 0)
-        if len(item.pods) > in_one_source or (ahead + 1) * len(item.pods) > in_all:
-            return False
-        self._ahead[equal] = ahead + 1
-        return True
+        return len(item.pods) <= in_one_source and (ahead + 1) * len(item.pods) <= in_all
 
     def _pods_that_fit(self, shape: PodShape) -> tuple[int, int]:
         """At most how many pods of a shape all nodes hold, and those of one source in one zone."""

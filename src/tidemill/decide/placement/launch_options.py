@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import blake2b
 
 from tidemill.catalog import InstanceType
@@ -22,8 +22,13 @@ from tidemill.model.plan import Launch
 from tidemill.model.purchases import LaunchIntent
 from tidemill.model.reasons import LaunchReason
 from tidemill.model.resources import Resources
-from tidemill.spec.compute_pool import Allowance, ComputePool, SourceSpec
+from tidemill.model.world import World
+from tidemill.spec import Spec
+from tidemill.spec.compute_pool import Allowance, ComputePool, SourceSpec, matching_types
+from tidemill.spec.usable_blocks import refusal
 
+# To boot, and to be of some use.
+LEAST_RUN = timedelta(minutes=30)
 CostKey = tuple[str, SourceKind]  # hourly money is counted by pool and kind of source
 
 
@@ -61,6 +66,7 @@ class LaunchOption:
     reservation: Reservation | None = None
     hourly_cap: HourlyCap | None = None  # set: it is overflow
     resting_until: datetime | None = None
+    failure: str = ""  # why it rests: the label of the error
     opened: int = 0
 
     @property
@@ -117,7 +123,9 @@ def find_launch_options(
             else:
                 found += _hourly(context, template, wanted, allowances[name], daemons[name])
     for option in found:
-        option.resting_until = in_flight.resting.get((option.source, option.kind.name, option.zone))
+        spot = (option.source, option.kind.name, option.zone)
+        option.resting_until = in_flight.resting.get(spot)
+        option.failure = in_flight.failure.get(spot, "")
         context.wake(option.resting_until)
     return found
 
@@ -191,9 +199,7 @@ def is_usable(one: Reservation, pool: ComputePool, wanted: SourceSpec, owner: st
         one.owner == owner
         and one.kind.value == wanted.type
         and (not one.pool or one.pool == pool.name)
-        and (not wanted.ids or one.id in wanted.ids)
-        and (not wanted.tags or set(wanted.tags.items()) <= set(one.tags))
-        and _is_allowed(one.zone, pool, wanted)
+        and refusal(pool, wanted, zone=one.zone, tags=one.tags, id_=one.id) is None
     )
 
 
@@ -218,8 +224,13 @@ def money_end(
     extra_usd_h: float,
     all_extra_usd_h: float | None = None,
 ) -> End:
+    """The drain begins as early as it does on the nodes that the source has: else a node would be launched that has to
+    leave before anything runs on it."""
     out = money_runs_out_at(context.spec, context.world, pool, kind, extra_usd_h, all_extra_usd_h)
-    return End(out, out - SHORTEST_LEAD) if out is not None else NO_END
+    as_it_is = context.end_of(Source(kind), pool, context.spec.pools[pool].spec.provisioner)
+    if out is None or as_it_is.deadline is None or as_it_is.drain_from is None:
+        return NO_END
+    return End(out, out - (as_it_is.deadline - as_it_is.drain_from))
 
 
 def money_allows(context: DecisionContext, option: LaunchOption) -> bool:
@@ -234,6 +245,17 @@ def money_allows(context: DecisionContext, option: LaunchOption) -> bool:
         min(money_left_usd(context.spec, context.world, hourly_cap.source, hourly_cap.pool, hourly_cap.kind))
         > 0
     )
+
+
+def affords_a_node(spec: Spec, world: World, pool: ComputePool, source: SourceSpec) -> bool:
+    """Whether one more node of the cheapest type would run for a while before its source must be drained for want of
+    money. Always where it is not overflow."""
+    kind = SourceKind(source.type)
+    rates = [type_.usd_h(kind) for type_ in matching_types(spec.catalog, pool.spec.requirements)]
+    out = money_runs_out_at(spec, world, pool.name, kind, min(filter(None, rates), default=0.0))
+    if out is None:
+        return True
+    return world.now + LEAST_RUN + max(SHORTEST_LEAD, pool.spec.drain.lead or SHORTEST_LEAD) <= out
 
 
 def plan_launch(context: DecisionContext, option: LaunchOption, count: int, reason: LaunchReason) -> None:

@@ -7,7 +7,7 @@ that last long enough the one that ends first is used, so that long-lived capaci
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -18,6 +18,7 @@ from tidemill.decide.packer.problem import NewNode, Problem, Solution
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateGroup, CandidateNode, Candidates, Stage
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end
 from tidemill.decide.placement.problem_builder import BuiltProblem, build_problem, build_without_launches
+from tidemill.decide.placement.queue import Queue
 from tidemill.decide.queue_item import QueueItem, lasts
 from tidemill.model.pods import Pod
 
@@ -37,46 +38,46 @@ class Placement:
 
 @dataclass(slots=True)
 class Packing:
+    queue: Queue
     placements: list[Placement] = field(default_factory=list)
-    unplaced: list[QueueItem] = field(default_factory=list)
+
+    @property
+    def all_placed(self) -> bool:
+        return len(self.placements) == len(self.queue.items)
 
 
-def pack(
-    context: DecisionContext, items: Sequence[QueueItem], candidates: Candidates, *, thorough: bool = True
-) -> Packing:
+def pack(context: DecisionContext, queue: Queue, candidates: Candidates, *, thorough: bool = True) -> Packing:
     """`thorough`: small problems are attempted in several ways. A what-if question needs only one attempt."""
-    packing = _on_existing_nodes(context, items, candidates)
+    packing = _on_existing_nodes(context, queue, candidates)
     if packing is not None:
         return packing
-    built = build_problem(context, items, candidates, one_more(candidates))
+    built = build_problem(context, queue, candidates, one_more(candidates))
     if not built.waiting:
-        return Packing(unplaced=list(items))
+        return Packing(queue)
     solution = context.memory.of(SolveCache).solve(built.problem, thorough=thorough)
     if not money_lasts(context, built, solution):
-        built, solution = _within_money(context, items, candidates, built, solution)
-    return _read(items, built, solution)
+        built, solution = _within_money(context, queue, candidates, built, solution)
+    return _read(queue, built, solution)
 
 
-def _on_existing_nodes(
-    context: DecisionContext, items: Sequence[QueueItem], candidates: Candidates
-) -> Packing | None:
+def _on_existing_nodes(context: DecisionContext, queue: Queue, candidates: Candidates) -> Packing | None:
     """All pods on nodes that are up or on their way. None: a pod needs a new node, or that must be looked at.
 
     These nodes go before all others, so for a few pods this is mostly the answer, and it costs half. Rules between
     pods count the zones of new nodes too, so with such rules the whole problem is needed.
     """
-    if candidates.between_pods or len(items) > _FEW:
+    if candidates.between_pods or len(queue.items) > _FEW:
         return None
-    built = build_without_launches(context, items, candidates)
-    if len(built.waiting) < sum(len(item.pods) for item in items):
+    built = build_without_launches(context, queue, candidates)
+    if len(built.waiting) < sum(len(item.pods) for item in queue.items):
         return None
     solution = context.memory.of(SolveCache).solve(built.problem)
-    return None if solution.unplaced else _read(items, built, solution)
+    return None if solution.unplaced else _read(queue, built, solution)
 
 
 def _within_money(
     context: DecisionContext,
-    items: Sequence[QueueItem],
+    queue: Queue,
     candidates: Candidates,
     wanted: BuiltProblem,
     solution: Solution,
@@ -86,7 +87,7 @@ def _within_money(
     closed = dict.fromkeys(least, 0.0)
 
     def solve_with(caps: dict[CostKey, float]) -> tuple[BuiltProblem, Solution]:
-        built = build_problem(context, items, candidates, caps, capped=True)
+        built = build_problem(context, queue, candidates, caps, capped=True)
         return built, context.memory.of(SolveCache).solve(built.problem, thorough=False)
 
     best, most = solve_with(closed), 0  # pools without a cap launch what they want
@@ -106,7 +107,7 @@ def _within_money(
     return best
 
 
-def _read(items: Sequence[QueueItem], built: BuiltProblem, solution: Solution) -> Packing:
+def _read(queue: Queue, built: BuiltProblem, solution: Solution) -> Packing:
     """Take the room on the nodes that the solution uses, open its launch options, and sort the pods by item."""
     node_of: dict[str, CandidateNode] = {}  # by uid of the pod
     pending = built.problem.pods
@@ -119,10 +120,9 @@ def _read(items: Sequence[QueueItem], built: BuiltProblem, solution: Solution) -
         candidate = _new_node(launch, end)
         for number in new.pods:
             node_of[pending[number].id] = candidate
-    packing = Packing()
-    for item in items:
+    packing = Packing(queue)
+    for item in {item: None for item, _ in built.waiting}:  # in the order of the queue
         if item.pods[0].uid not in node_of:  # a gang has all its nodes or none
-            packing.unplaced.append(item)
             continue
         nodes = [node_of[pod.uid] for pod in item.pods]
         for pod, candidate in zip(item.pods, nodes, strict=True):

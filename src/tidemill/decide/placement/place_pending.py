@@ -13,7 +13,7 @@ from tidemill.decide.placement.eligibility import worth_launching
 from tidemill.decide.placement.explain import Explainer
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, plan_launch
 from tidemill.decide.placement.packing import Packing, Placement, pack
-from tidemill.decide.placement.queue import stop_gang, waiting
+from tidemill.decide.placement.queue import members_of, stop_gang, waiting, wake_at_birthdays
 from tidemill.decide.queue_item import QueueItem, time_needed, useful_until
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Admit, Recreate
@@ -42,18 +42,22 @@ _STARTING = {
 
 
 def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
-    items = context.waiting = waiting(context)
+    queue = waiting(context)
+    items = context.waiting = queue.items
     if not items and not _could_warm(context):
         return
-    accelerated = all(item.wants_accelerator for item in items) and not context.world.budgets
-    gangs = any(item.gang is not None for item in items)
+    lanes = [lane.items[0] for lane in queue.lanes.values()]
+    accelerated = all(item.wants_accelerator for item in lanes) and not context.world.budgets
+    gangs = any(item.gang is not None for item in lanes)
+    between_pods = context.keeps_away or any(item.sociable for item in lanes)
     candidates = find_candidates(
-        context, in_flight, accelerated=accelerated, gangs=gangs, between_pods=_between_pods(context, items)
+        context, in_flight, accelerated=accelerated, gangs=gangs, between_pods=between_pods
     )
     warm(context, candidates)
     hold_for_services(context, candidates)
-    hold_for_gangs(context, items, candidates)
-    packing = pack(context, items, candidates)
+    hold_for_gangs(context, queue.gangs, candidates)
+    wake_at_birthdays(context, queue)
+    packing = pack(context, queue, candidates)
     for placement in packing.placements:
         for candidate in placement.nodes:
             if candidate.group.template is not None:
@@ -62,17 +66,13 @@ def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
                 candidate.view.reserved = True
         _start_or_wait(context, placement)
     _launch(context, packing, candidates)
-    explainer = Explainer(context, candidates)
-    for item in packing.unplaced:
-        if item.pinned_to:
+    placed = {placement.item for placement in packing.placements}
+    for item in items:
+        if not item.pinned_to:
+            break  # what is admitted already comes first
+        if item not in placed:
             _take_back(context, item)
-        else:
-            explainer.explain(item)
-
-
-def _between_pods(context: DecisionContext, items: list[QueueItem]) -> bool:
-    """Whether pending pods have rules about other pods, or running pods have anti-affinity or host ports."""
-    return context.keeps_away or any(pod.shape.sociable for item in items for pod in item.pods)
+    Explainer(context, candidates).explain(queue, placed)
 
 
 def _could_warm(context: DecisionContext) -> bool:
@@ -156,6 +156,8 @@ def _start_or_wait(context: DecisionContext, placement: Placement) -> None:
     if item.gated and all(_by_karpenter(candidate) for candidate in rooms):
         _let_karpenter_see(context, item, rooms[0])
         return
+    if not any(_by_karpenter(candidate) for candidate in rooms) and _stop_broken(context, item):
+        return
     for pod, candidate in zip(item.pods, rooms, strict=True):
         _wake_when_too_late(context, item, candidate)
         if candidate.group.stage is Stage.READY:
@@ -174,7 +176,23 @@ def _start_or_wait(context: DecisionContext, placement: Placement) -> None:
                 if option is not None
                 else HoldReason(kind)
             )
-            context.hold(pod, "launching", launched, context.now + BOOT)
+            context.hold(pod, "launching", launched, context.from_now(BOOT))
+
+
+def _stop_broken(context: DecisionContext, item: QueueItem) -> bool:
+    """A gang whose pods are pinned by their template: who takes the place of a lost one is not gated. The others have
+    started and it finds no Ready node, so they stop, and all of it waits until it can start whole (PE-17)."""
+    gang = item.gang
+    if gang is None or not item.pinned_to:
+        return False
+    members = [pod for pod in members_of(context, item) if not pod.gated]
+    if not any(pod.started_at is not None for pod in members):
+        return False
+    lost = RecreateReason(RecreateKind.GANG_LOST_PODS, gang.name, len(item.pods), gang.size)
+    stop_gang(context, members, lost)
+    for pod in item.pods:
+        context.hold(pod, "gang", HoldReason(HoldKind.GANG_LOST_POD, name=gang.name))
+    return True
 
 
 def _admit(
@@ -263,9 +281,7 @@ def _take_back(context: DecisionContext, item: QueueItem) -> None:
     """It was admitted to a source that has no room any more: recreated and gated, it can be admitted elsewhere."""
     reason = RecreateReason(RecreateKind.NO_ROOM_LEFT, item.pinned_to)
     if item.gang is not None:
-        namespace = item.pods[0].namespace
-        members = [pod for pod in context.world.pods if pod.gang == item.gang and pod.namespace == namespace]
-        stop_gang(context, (pod for pod in members if not pod.gated), reason)
+        stop_gang(context, (pod for pod in members_of(context, item) if not pod.gated), reason)
     for pod in item.pods:
         if item.gang is None and pod.workload:
             context.do(Recreate(pod.uid, reason))

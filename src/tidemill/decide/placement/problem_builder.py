@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from operator import attrgetter
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import End
@@ -28,8 +29,9 @@ from tidemill.decide.placement.launch_options import (
     end_of_option,
     money_allows,
 )
+from tidemill.decide.placement.queue import Queue
 from tidemill.decide.placement.queue import levels as levels_of
-from tidemill.decide.queue_item import POD_START, QueueItem, expected_run, lasts, useful_until
+from tidemill.decide.queue_item import POD_START, Lane, QueueItem, expected_run, lasts, useful_until
 from tidemill.model.capacity import PREPAID
 from tidemill.model.pods import Gang, Pod, PodShape
 from tidemill.spec import names
@@ -50,7 +52,7 @@ class BuiltProblem:
 
 def build_problem(
     context: DecisionContext,
-    items: Sequence[QueueItem],
+    queue: Queue,
     candidates: Candidates,
     added_usd_h: Mapping[CostKey, float],
     *,
@@ -62,14 +64,12 @@ def build_problem(
     options, launch_options = builder.node_options()
     stocks = {launch.source.id: int(launch.left) for launch, _ in launch_options.values() if launch.source.id}
     budgets = {name: _limits(candidates, name, added_usd_h if capped else {}) for name in context.templates}
-    return builder.build(items, options, launch_options, stocks, budgets)
+    return builder.build(queue, options, launch_options, stocks, budgets)
 
 
-def build_without_launches(
-    context: DecisionContext, items: Sequence[QueueItem], candidates: Candidates
-) -> BuiltProblem:
+def build_without_launches(context: DecisionContext, queue: Queue, candidates: Candidates) -> BuiltProblem:
     """The same problem on existing nodes only: launch options need not even be looked for."""
-    return ProblemBuilder(context, candidates, capacity_holds(candidates), {}, False).build(items)
+    return ProblemBuilder(context, candidates, capacity_holds(candidates), {}, False).build(queue)
 
 
 def _limits(candidates: Candidates, pool: str, caps: Mapping[CostKey, float]) -> dict[str, int]:
@@ -109,6 +109,7 @@ class ProblemBuilder:
     _names: dict[int, str] = field(default_factory=dict)
     _launch_groups: dict[tuple[object, ...], tuple[str, LaunchOption, End]] = field(default_factory=dict)
     _refused: dict[tuple[object, ...], frozenset[str]] = field(default_factory=dict)
+    _filters: dict[tuple[frozenset[str], tuple[int, ...]], FeasibilityFilter] = field(default_factory=dict)
     _stays: dict[tuple[object, ...], list[timedelta]] = field(default_factory=dict)
     _sets: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
     _shapes: dict[tuple[int, tuple[int, ...]], PodShape] = field(default_factory=dict)
@@ -125,13 +126,13 @@ class ProblemBuilder:
 
     def build(
         self,
-        items: Sequence[QueueItem],
+        queue: Queue,
         options: Sequence[NodeOption] = (),
         launch_options: dict[int, tuple[LaunchOption, End]] | None = None,
         stocks: Mapping[str, int] | None = None,
         budgets: Mapping[str, Mapping[str, int]] | None = None,
     ) -> BuiltProblem:
-        pods, waiting = self._pending_pods(items, options)
+        pods, waiting = self._pending_pods(queue, options)
         candidates = [node for group in self.groups for node in group.nodes] if pods else []
         candidates.sort(key=lambda node: (node.group.rank, node.name))  # not in the order they were listed
         nodes = [self._existing_node(candidate) for candidate in candidates]
@@ -238,31 +239,48 @@ class ProblemBuilder:
     # --- pending pods ---
 
     def _pending_pods(
-        self, items: Sequence[QueueItem], options: Sequence[NodeOption]
+        self, queue: Queue, options: Sequence[NodeOption]
     ) -> tuple[list[PendingPod], list[tuple[QueueItem, Pod]]]:
         """Without the pods that no node could hold."""
+        items = [
+            item for lane in queue.lanes.values() if self._could_fit(lane, options) for item in lane.items
+        ]
+        items.sort(key=attrgetter("turn"))
         levels = levels_of(self.context, items)
         pods: list[PendingPod] = []
         waiting: list[tuple[QueueItem, Pod]] = []
-        filters: dict[tuple[frozenset[str], tuple[int, ...]], FeasibilityFilter] = {}
         for number, item in enumerate(items):
             refuses = self._refuses(item)
             holds = self._holds_for(item) if self.holds else ()
-            feasible = filters.get((refuses, holds))
-            if feasible is None:
-                groups = [group for group in self.groups if self._names[id(group)] not in refuses]
-                allowed = [option for option in options if option.group not in refuses]
-                kept = [self.holds[hold] for hold in holds]
-                feasible = filters[refuses, holds] = FeasibilityFilter(groups, allowed, kept)
-            if not feasible.may_fit(item):
+            if not self._filter(refuses, holds, options).may_fit(item):
                 continue
             gang = Gang(f"{number}", len(item.pods)) if len(item.pods) > 1 else None
-            for pod in item.pods:
-                shape = self._shape_with_holds(pod.shape, holds) if holds else pod.shape
+            for pod, own in zip(item.pods, item.shapes, strict=True):
+                shape = self._shape_with_holds(own, holds) if holds else own
                 since = pod.created_at.timestamp()
                 pods.append(PendingPod(pod.uid, shape, pod.namespace, levels[number], since, gang, refuses))
                 waiting.append((item, pod))
         return pods, waiting
+
+    def _could_fit(self, lane: Lane, options: Sequence[NodeOption]) -> bool:
+        """Whether any of its items may fit: what the shortest refuses all refuse, and no hold is in the way of one
+        that would not be in the way of the first to be done, were it the first in the queue."""
+        shortest = lane.shortest
+        holds: tuple[int, ...] = ()
+        if self.holds:
+            holds = self._holds_for(shortest, lane.items[0].turn, lane.first_done)
+        return self._filter(self._refuses(shortest), holds, options).could_fit(shortest)
+
+    def _filter(
+        self, refuses: frozenset[str], holds: tuple[int, ...], options: Sequence[NodeOption]
+    ) -> FeasibilityFilter:
+        known = self._filters.get((refuses, holds))
+        if known is None:
+            groups = [group for group in self.groups if self._names[id(group)] not in refuses]
+            allowed = [option for option in options if option.group not in refuses]
+            kept = [self.holds[hold] for hold in holds]
+            known = self._filters[refuses, holds] = FeasibilityFilter(groups, allowed, kept)
+        return known
 
     def _refuses(self, item: QueueItem) -> frozenset[str]:
         """Items that differ only in how long they run refuse the same, up to the next end they would reach."""
@@ -306,18 +324,23 @@ class ProblemBuilder:
         }
         return sorted(stays)
 
-    def _holds_for(self, item: QueueItem) -> tuple[int, ...]:
-        """The holds that an item must leave room for: those that begin before it is done."""
+    def _holds_for(
+        self, item: QueueItem, turn: tuple[object, ...] = (), at_least: timedelta = timedelta.max
+    ) -> tuple[int, ...]:
+        """The holds that an item must leave room for: those that begin before it is done. Or, for all items of its
+        lane: of the first `turn`, and if one ran no longer than `at_least`, its load included."""
         if not item.gated:
             return ()
         numbers = []
         for number, hold in enumerate(self.holds):
-            if hold.beyond is not None and item.turn <= hold.beyond.turn:
+            if hold.beyond is not None and (turn or item.turn) <= hold.beyond.turn:
                 continue
             template = hold.group.template
             run = expected_run(item.terms, template.pool if template is not None else None)
-            done = self.context.now + POD_START + item.terms.load + run if run is not None else None
-            if done is None or done > hold.since:
+            if run is None:
+                numbers.append(number)
+                continue
+            if self.context.now + POD_START + min(at_least, item.terms.load + run) > hold.since:
                 numbers.append(number)
         return tuple(numbers)
 

@@ -6,14 +6,19 @@ it; everything here errs on the side of waiting.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from operator import is_
+from operator import attrgetter, is_
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.queue_item import QueueItem
+from tidemill.decide.pool_templates import HELD, TOLERATES_HELD
+from tidemill.decide.queue_item import Lane, QueueItem, remove_item
+from tidemill.decide.scheduler_rules import tolerates
+from tidemill.model.changes import changed
 from tidemill.model.plan import Recreate
-from tidemill.model.pods import Gang, Pod, PodPhase
+from tidemill.model.pods import MAX_GANG_PODS, Gang, Pod, PodPhase, PodShape
 from tidemill.model.reasons import HoldKind, HoldReason, RecreateKind, RecreateReason
 from tidemill.model.warning_reasons import WarningKind, WarningReason
 
@@ -24,48 +29,104 @@ BIRTHDAY = timedelta(minutes=30)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
+class Queue:
+    """Everything that waits for a node, in the order of the queue, and in lanes of items that ask for the same."""
+
+    def __init__(self, accepted_duration: timedelta = timedelta.max) -> None:
+        """`accepted_duration`: the longest that every pool accepts as it is."""
+        self._accepted_duration = accepted_duration
+        self.items: list[QueueItem] = []
+        self.lanes: dict[tuple[object, ...], Lane] = {}
+        self._created: list[datetime] = []  # sorted
+
+    def add(self, item: QueueItem) -> None:
+        insort(self.items, item, key=attrgetter("turn"))
+        insort(self._created, item.pods[0].created_at)
+        self.lanes.setdefault(self._lane_of(item), Lane()).add(item)
+
+    def remove(self, item: QueueItem) -> None:
+        remove_item(self.items, item)
+        del self._created[bisect_left(self._created, item.pods[0].created_at)]
+        key = self._lane_of(item)
+        self.lanes[key].remove(item)
+        if not self.lanes[key].items:
+            del self.lanes[key]
+
+    @property
+    def gangs(self) -> list[QueueItem]:
+        """In the order of the queue."""
+        lanes = (lane.items for lane in self.lanes.values() if lane.items[0].gang is not None)
+        return sorted((item for items in lanes for item in items), key=attrgetter("turn"))
+
+    def oldest_after(self, instant: datetime) -> datetime | None:
+        """When the oldest of the items was created that are younger than this."""
+        place = bisect_right(self._created, instant)
+        return self._created[place] if place < len(self._created) else None
+
+    def _lane_of(self, item: QueueItem) -> tuple[object, ...]:
+        """Pools decide how long one is assumed to run that says nothing, or too much: then its terms count too."""
+        expected = item.terms.expected
+        says_so = expected is not None and expected <= self._accepted_duration
+        return (item.kind, item.gang is not None, item.alike, None if says_so else item.terms)
+
+
+def queue_of(context: DecisionContext, items: Iterable[QueueItem]) -> Queue:
+    longest = (template.pool.spec.max_expected_duration for template in context.templates.values())
+    queue = Queue(min(longest, default=timedelta.max))
+    for item in items:
+        queue.add(item)
+    return queue
+
+
 class _QueueCache:
-    """Items of pods and gangs that did not change since the last tick."""
+    """The queue of the last decision. Pods and gangs that did not change keep their item and its place."""
 
     def __init__(self) -> None:
+        self.queue: Queue | None = None
+        self.singles: list[Pod] = []
         self.items: dict[str, QueueItem] = {}  # by pod uid: pods that wait by themselves
+        self.whole: list[QueueItem] = []  # gangs in the queue
         self.gangs: dict[tuple[str, str], tuple[tuple[Pod, ...], QueueItem]] = {}
+        # By identity of a shape (kept alive with it): the same with the toleration that admission adds.
+        self.admitted: dict[int, tuple[PodShape, PodShape]] = {}
 
 
-def waiting(context: DecisionContext) -> list[QueueItem]:
+def waiting(context: DecisionContext) -> Queue:
     """Everything that waits for a node, in the order of the queue: priority, then age."""
+    cache = context.memory.of(_QueueCache)
+    queue = cache.queue
+    if queue is None:
+        queue = cache.queue = queue_of(context, ())
     unbound = [pod for pod in context.world.pods if not pod.node]
-    items = _single_items(context, unbound)
+    singles = [pod for pod in unbound if pod.gang is None]
+    gone, new = changed(cache.singles, singles)
+    for pod in gone:
+        if (item := cache.items.pop(pod.uid, None)) is not None:
+            queue.remove(item)
+    for pod in new:
+        if _waits(pod):
+            shapes = _shapes(context, (pod,)) if pod.gated else ()
+            item = cache.items[pod.uid] = QueueItem((pod,), None, pod.gated, pod.pinned_to, shapes)
+            queue.add(item)
+    cache.singles = singles
+    gangs = _gangs(context, unbound) if len(singles) < len(unbound) else []
+    left, came = changed(cache.whole, gangs)
+    for item in left:
+        queue.remove(item)
+    for item in came:
+        queue.add(item)
+    cache.whole = gangs
+    return queue
+
+
+def _gangs(context: DecisionContext, unbound: list[Pod]) -> list[QueueItem]:
     gangs: dict[tuple[str, str], list[Pod]] = {
         (pod.namespace, pod.gang.name): [] for pod in unbound if pod.gang is not None
     }
-    if gangs:
-        for pod in context.world.pods:
-            if pod.gang is not None and (key := (pod.namespace, pod.gang.name)) in gangs:
-                gangs[key].append(pod)
-        for members in gangs.values():
-            items.extend(_gang_item(context, members))
-    items.sort(key=lambda item: item.turn)
-    return items
-
-
-def _single_items(context: DecisionContext, unbound: list[Pod]) -> list[QueueItem]:
-    """Cached by pod: in a long queue most pods did not change since the last tick."""
-    cache = context.memory.of(_QueueCache)
-    known = cache.items
-    items = []
-    for pod in unbound:
-        if pod.gang is not None:
-            continue
-        item = known.get(pod.uid)
-        if item is None or item.pods[0] is not pod:
-            if not _waits(pod):
-                continue
-            item = known[pod.uid] = QueueItem((pod,), None, pod.gated, pod.pinned_to)
-        items.append(item)
-    if len(known) > 2 * len(items) + 1000:
-        cache.items = {item.pods[0].uid: item for item in items}
-    return items
+    for pod in context.world.pods:
+        if pod.gang is not None and (key := (pod.namespace, pod.gang.name)) in gangs:
+            gangs[key].append(pod)
+    return [item for members in gangs.values() for item in _gang_item(context, members)]
 
 
 def _waits(pod: Pod) -> bool:
@@ -96,13 +157,14 @@ def _gang_item(context: DecisionContext, members: list[Pod]) -> Iterable[QueueIt
         if unbound:
             yield QueueItem(tuple(unbound), gang, False, unbound[0].pinned_to)
         return
-    if len(members) < gang.size:
+    # Of a gang that is too large not all pods are shown: the limit goes first.
+    most, kind = MAX_GANG_PODS, HoldKind.GANG_TOO_LARGE
+    if gang.size <= MAX_GANG_PODS:
+        most, kind = len(members), HoldKind.GANG_INCOMPLETE
+    if most < gang.size:
         for pod in members:
             if _waits(pod):
-                reason = HoldReason(
-                    HoldKind.GANG_INCOMPLETE, name=gang.name, count=len(members), of=gang.size
-                )
-                context.hold(pod, "gang", reason)
+                context.hold(pod, "gang", HoldReason(kind, name=gang.name, count=most, of=gang.size))
         return
     admitted = [pod for pod in members if not pod.gated]
     if not admitted:
@@ -120,7 +182,8 @@ def _gang_item(context: DecisionContext, members: list[Pod]) -> Iterable[QueueIt
     for half in (unbound, gated):
         if half:
             pods = tuple(sorted(half, key=lambda pod: pod.name))
-            yield QueueItem(pods, gang, half is gated, admitted[0].pinned_to)
+            shapes = _shapes(context, pods) if half is gated else ()
+            yield QueueItem(pods, gang, half is gated, admitted[0].pinned_to, shapes)
 
 
 def _whole_gang(context: DecisionContext, members: list[Pod], gang: Gang) -> QueueItem:
@@ -132,9 +195,37 @@ def _whole_gang(context: DecisionContext, members: list[Pod], gang: Gang) -> Que
         return known[1]
     if len(gangs) > 10_000:  # mostly gangs that are gone; the others are computed again
         gangs.clear()
-    item = QueueItem(tuple(sorted(members, key=lambda pod: pod.name)), gang, True)
+    pods = tuple(sorted(members, key=lambda pod: pod.name))
+    item = QueueItem(pods, gang, True, shapes=_shapes(context, pods))
     gangs[key] = (tuple(members), item)
     return item
+
+
+def _shapes(context: DecisionContext, pods: tuple[Pod, ...]) -> tuple[PodShape, ...]:
+    """The shapes of gated pods once they are admitted; empty: as they are, because no pool asks for it."""
+    if not any(template.pool.spec.admitted_pods_only for template in context.templates.values()):
+        return ()
+    known = context.memory.of(_QueueCache).admitted
+    if len(known) > 10_000:
+        known.clear()
+    return tuple(_admitted(known, pod.shape) for pod in pods)
+
+
+def _admitted(known: dict[int, tuple[PodShape, PodShape]], shape: PodShape) -> PodShape:
+    found = known.get(id(shape))
+    if found is None:
+        added = replace(shape, tolerations=(*shape.tolerations, TOLERATES_HELD))
+        found = known[id(shape)] = (shape, shape if tolerates(shape.tolerations, HELD) else added)
+    return found[1]
+
+
+def members_of(context: DecisionContext, item: QueueItem) -> list[Pod]:
+    """Every pod of its gang, bound ones too."""
+    assert item.gang is not None
+    key = (item.pods[0].namespace, item.gang.name)
+    return [
+        pod for pod in context.world.pods if pod.gang is not None and (pod.namespace, pod.gang.name) == key
+    ]
 
 
 def stop_gang(context: DecisionContext, pods: Iterable[Pod], reason: RecreateReason) -> None:
@@ -160,22 +251,26 @@ def birthday_from(due: datetime) -> datetime:
     return birthday if birthday == due else birthday + BIRTHDAY
 
 
+def wake_at_birthdays(context: DecisionContext, queue: Queue) -> None:
+    """When the next item comes into another age class. A single item needs no order."""
+    if len(queue.items) < 2:
+        return
+    birthday = last_birthday(context.now)
+    for youngest, oldest, age in zip((None, *AGES), AGES, AGES, strict=False):
+        eldest = queue.oldest_after(birthday - oldest)
+        if eldest is not None and (youngest is None or eldest <= birthday - youngest):
+            context.wake(birthday_from(eldest + age))
+
+
 def levels(context: DecisionContext, items: Sequence[QueueItem]) -> list[int]:
     """Admitted items first, then priority, then age class."""
-    keys = []
     birthday = last_birthday(context.now)
     old, older, oldest = (birthday - age for age in AGES)
-    first: list[datetime | None] = [None] * (len(AGES) + 1)  # the oldest item of each class
+    keys = []
     for item in items:
         came = item.pods[0].created_at
         waited = (came <= old) + (came <= older) + (came <= oldest)
-        known = first[waited]
-        if known is None or came < known:
-            first[waited] = came
         promised, rest_of_gang, priority = item.turn[:3]
         keys.append((promised, rest_of_gang, priority, -waited))
-    if len(items) > 1:  # a single item needs no order
-        for eldest, age in zip(first, AGES, strict=False):
-            context.wake(birthday_from(eldest + age) if eldest is not None else None)
     order = {key: -number for number, key in enumerate(sorted(set(keys)))}
     return [order[key] for key in keys]

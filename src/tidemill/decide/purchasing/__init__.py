@@ -23,6 +23,8 @@ def manage_purchases(context: DecisionContext) -> None:
         by_window.setdefault((intent.plan, intent.window), []).append(intent)
         advance_purchase(context, intent)
     _warn_of_unlisted_reservations(context)
+    if context.world.unread:
+        return  # what is missing cannot be told beside reservations that nobody can read
     held = with_expected(context.world.reservations, context.world.purchases, context.owner)
     for plan in context.spec.plans.values():
         for window in plan.spec.demand:
@@ -31,7 +33,10 @@ def manage_purchases(context: DecisionContext) -> None:
 
 
 def _warn_of_unlisted_reservations(context: DecisionContext) -> None:
-    """Adopted ones only: an unlisted purchase is warned of by `advance_purchase`."""
+    """Adopted ones only: an unlisted purchase is warned of by `advance_purchase`. And those that cannot be read."""
+    for unread in context.world.unread:
+        warning = PurchaseWarning(PurchaseWarningKind.UNREAD, unread.id, detail=unread.unread)
+        context.warn(unread.id, warning)
     for reservation in context.world.reservations:
         if not reservation.listed and reservation.owner == context.owner and not reservation.intent_id:
             context.warn(reservation.id, PurchaseWarning(PurchaseWarningKind.UNLISTED, reservation.id))

@@ -17,6 +17,7 @@ from tidemill.decide.purchasing.planner.demand import calendar_demand, most_lear
 from tidemill.decide.purchasing.planner.inputs import Calendar, PoolDemand, Step, Windows, levels
 from tidemill.decide.purchasing.planner.offer_filter import is_usable_by, live_reservations
 from tidemill.decide.purchasing.planner.slots import serving_span
+from tidemill.decide.purchasing.usability import counts_for
 from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import DAY, LEGAL_DURATIONS, LONGEST_BLOCK, round_up_duration
 from tidemill.model.offers import ExtensionOffer, Offer
@@ -188,14 +189,14 @@ def _windows_served_first(spec: Spec, pool: str, window: DemandWindow) -> list[D
 def held_for(
     spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow
 ) -> list[Reservation]:
-    """Ours, of the type it asks for, and not another pool's."""
+    """Ours, of the type it asks for, and this pool's or one that it can use."""
     return [
         reservation
         for reservation in reservations
         if reservation.instance_type == window.instance_type
         and reservation.owner == spec.platform.spec.deployment
-        and (not reservation.pool or reservation.pool == pool)
         and reservation.state in LIVE_STATES
+        and counts_for(spec, pool, reservation)
     ]
 
 

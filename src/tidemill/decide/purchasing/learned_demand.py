@@ -56,7 +56,7 @@ def _blocks(spec: Spec, world: World, plan: CapacityPlan) -> Iterator[Reservatio
 def _used(spec: Spec, world: World, block: Reservation) -> float:
     """How many of its GPUs had a pod on them, on average since it started."""
     for use in world.uses:
-        if use.reservation_id == block.id and use.held_h >= _JUDGED_AFTER_H * use.accelerators:
+        if use.reservation_id == block.id and use.held_h >= _JUDGED_AFTER_H * use.accelerators > 0:
             return use.accelerators * use.used_h / use.held_h
     return sum(
         accelerators(pod)
@@ -83,8 +83,9 @@ def _could_run(spec: Spec, plan: CapacityPlan, template: PoolTemplate, pod: Pod)
     if not template.pool.spec.serves(pod.namespace):
         return False
     demand, source = calendar_demand(spec, plan.name, 0), Source(SourceKind.BLOCK)
+    taints = template.taints_for(pod)
     return any(
-        admits(pod.shape, template.labels(source, template.kinds[name], zone), template.taints)
+        admits(pod.shape, template.labels(source, template.kinds[name], zone), taints)
         for name in demand.types
         if name in template.kinds
         for zone in demand.zones or ("",)

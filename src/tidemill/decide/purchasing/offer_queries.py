@@ -70,7 +70,8 @@ def offer_queries(
     asked: dict[OfferQuery, None] = {}
     for stretch in missing_spans(lacks):
         for name in demand.types:
-            for count in _counts(spec, name, stretch.gpus):
+            counts = (one for one in _counts(spec, name, stretch.gpus) if demand.could_use(name, one))
+            for count in counts:
                 for start, duration in _starts_and_lengths(demand, stretch):
                     earliest = max(now.replace(second=0, microsecond=0), start - DAY)
                     # A day of room on either side: for an overlap, and for blocks that start now.
@@ -85,7 +86,7 @@ def _counts(spec: Spec, name: str, gpus: int) -> tuple[int, ...]:
     kind = spec.catalog.types[name]
     instances = ceil(gpus / max(1, kind.gpus))
     if kind.ultraserver:
-        instances = ceil(instances / ec2_facts.SMALLEST_ULTRASERVER) * ec2_facts.SMALLEST_ULTRASERVER
+        instances = ec2_facts.least_sold(instances, ultraserver=True)
         return (
             min(
                 instances,

@@ -15,7 +15,7 @@ from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.offer_queries import ANSWER_FRESH, fresh_answer
 from tidemill.decide.purchasing.planner.demand import calendar_demand, gpus_each, plans_with_calendar
 from tidemill.decide.purchasing.planner.inputs import WEEK, Step
-from tidemill.decide.purchasing.purchase_intents import planned_intent, propose_again_at, window_name
+from tidemill.decide.purchasing.purchase_intents import planned_intent, propose, propose_again_at, window_name
 from tidemill.decide.purchasing.replan_schedule import (
     basis,
     missing_from_now,
@@ -23,11 +23,12 @@ from tidemill.decide.purchasing.replan_schedule import (
     planning_round,
     schedule_changes_at,
 )
+from tidemill.decide.purchasing.usability import why_offer_unusable
 from tidemill.decide.purchasing.window_proposals import cover_window
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import MAX_INSTANCES_PER_BLOCK
 from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery
-from tidemill.model.plan import ProposePurchase, SearchExtensions, SearchOffers
+from tidemill.model.plan import SearchExtensions, SearchOffers
 from tidemill.model.planner_result import PlannedPurchase, PlannerFailure
 from tidemill.model.purchase_reasons import (
     ProposalReason,
@@ -58,7 +59,7 @@ def propose_for_calendars(context: DecisionContext, intents: Intents, held: list
     if planned is not None and planned.failure is not None:
         _propose_weekly_blocks(context, planned.failure, intents, held)
     elif planned is not None:
-        _propose(context, intents)
+        _propose(context, intents, held)
 
 
 def _search(context: DecisionContext) -> None:
@@ -91,7 +92,7 @@ def _propose_weekly_blocks(
 # --- proposals ----------------------------------------------------------------------------------------
 
 
-def _propose(context: DecisionContext, intents: Intents) -> None:
+def _propose(context: DecisionContext, intents: Intents, held: list[Reservation]) -> None:
     world, planned = context.world, context.world.planner_result
     assert planned is not None
     if context.now - planned.at >= ANSWER_FRESH:
@@ -104,13 +105,13 @@ def _propose(context: DecisionContext, intents: Intents) -> None:
             context, purchase, intents.get((purchase.plan, window_name(purchase)), [])
         ):
             continue
+        why_not = why_offer_unusable(context.spec, plan.spec.pool, purchase.offer, held)
+        if why_not is not None:
+            context.warn(plan.name, why_not)
+            continue
         attempt = len(intents.get((purchase.plan, window_name(purchase)), []))
-        context.do(
-            ProposePurchase(
-                planned_intent(context, plan, purchase, attempt),
-                ProposalReason(purchase.offer, saves_usd=purchase.saves_usd),
-            )
-        )
+        intent = planned_intent(context, plan, purchase, attempt)
+        propose(context, intent, ProposalReason(purchase.offer, saves_usd=purchase.saves_usd), held)
 
 
 def _is_due(context: DecisionContext, purchase: PlannedPurchase, before: list[PurchaseIntent]) -> bool:

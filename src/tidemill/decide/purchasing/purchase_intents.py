@@ -5,7 +5,7 @@ Nothing is bought here: a proposal is an envelope that people, or an explicit po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
@@ -13,10 +13,13 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import fee_to_approve_usd
 from tidemill.decide.purchasing.planner.inputs import Step
 from tidemill.decide.purchasing.planner.offer_filter import starts_now
+from tidemill.decide.purchasing.usability import why_purchase_unusable, zones_to_buy_in
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END
 from tidemill.model.offers import ExtensionOffer, Offer
+from tidemill.model.plan import ProposePurchase
 from tidemill.model.planner_result import PlannedPurchase
+from tidemill.model.purchase_reasons import ProposalReason
 from tidemill.model.purchases import Envelope, PurchaseIntent, PurchaseState
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.platform import Platform
@@ -33,6 +36,17 @@ SHORT_LIFE = timedelta(minutes=10)
 def intent_id(*parts: str) -> str:
     """The same proposal has the same id however often it is decided: proposing it twice writes it once."""
     return "tp-" + blake2b("|".join(parts).encode(), digest_size=9).hexdigest()
+
+
+def propose(
+    context: DecisionContext, intent: PurchaseIntent, reason: ProposalReason, held: Iterable[Reservation]
+) -> None:
+    """Unless its pool could not use it: whatever is bought later is judged by the envelope, not by the offer."""
+    why_not = why_purchase_unusable(context.spec, intent, held)
+    if why_not is not None:
+        context.warn(intent.window, why_not)
+        return
+    context.do(ProposePurchase(intent, reason))
 
 
 # --- for a demand window ------------------------------------------------------------------------------
@@ -69,7 +83,7 @@ def block_intent(
             earliest_start=best.start - timedelta(days=1),
             latest_start=latest,
             earliest_end=gap.end,
-            zones=window.zones or tuple(sorted(context.spec.platform.spec.subnets)),
+            zones=zones_to_buy_in(context.spec, plan.spec.pool, window.zones) or (),
             max_fee_usd=fee_to_approve_usd(context.spec.platform, plan, window, best.fee_usd),
             expires_at=context.now + context.spec.platform.spec.approval.expires_after,
         ),
@@ -141,7 +155,7 @@ def _block_envelope(
     context: DecisionContext, plan: CapacityPlan, purchase: PlannedPurchase, offer: Offer
 ) -> Envelope:
     assert plan.spec.calendar is not None
-    zones = plan.spec.calendar.zones or tuple(sorted(context.spec.platform.spec.subnets))
+    zones = zones_to_buy_in(context.spec, plan.spec.pool, plan.spec.calendar.zones) or ()
     views = context.spec.platform.spec.approval.expires_after
     earliest, latest = offer.start, offer.start
     if starts_now(offer):  # as soon as it is approved

@@ -9,8 +9,9 @@ from datetime import timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import not_granted, over_budget
-from tidemill.decide.purchasing.coverage import is_mostly_covered, still_missing, window_named, with_expected
-from tidemill.model.capacity import LIVE_STATES, NEVER_CAME_STATES, SECURED_STATES
+from tidemill.decide.purchasing.coverage import window_named, with_expected
+from tidemill.decide.purchasing.wanted import why_not_wanted
+from tidemill.model.capacity import LIVE_STATES, NEVER_CAME_STATES
 from tidemill.model.offers import ExtensionState
 from tidemill.model.plan import SettlePurchase, SubmitPurchase
 from tidemill.model.purchase_reasons import (
@@ -40,7 +41,8 @@ def advance_purchase(context: DecisionContext, intent: PurchaseIntent) -> None:
         case PurchaseState.CONFIRMED:
             _check_delivery(context, intent)
         case PurchaseState.PROPOSED | PurchaseState.APPROVED:
-            _submit_or_void(context, intent)
+            if not context.world.unread:  # else it can be told neither that it is needed nor that it is not
+                _submit_or_void(context, intent)
 
 
 # --- what became of it --------------------------------------------------------------------------------
@@ -116,6 +118,8 @@ def reservations_made_by(context: DecisionContext, intent: PurchaseIntent) -> tu
         and one.instance_type == intent.envelope.instance_type
         and (one.state in LIVE_STATES or (believed and one.id in intent.reservation_ids))
     ]
+    if believed:  # a tag is enough to know that it is there; what it is shows once its record can be read
+        made += [one for one in context.world.unread if one.intent_id == intent.id]
     if not any(block.ultraserver for block in made):
         known = intent.reservation_ids
         first = [block for block in made if block.id in known] if known else made[:1]
@@ -147,10 +151,11 @@ def _check_delivery(context: DecisionContext, intent: PurchaseIntent) -> None:
         ]
         unpaid = bool(states) and all(state in NEVER_CAME_STATES for state in states)
     lost = intent.reservation_ids if not intent.extends else ()
+    unread = {one.id for one in context.world.unread}
     confirmed_at = intent.state_at or intent.proposed_at
     if (
         lost
-        and not any(id_ in context.reservations for id_ in lost)
+        and not any(id_ in context.reservations or id_ in unread for id_ in lost)
         and context.now < intent.envelope.earliest_end
     ):
         context.wake(confirmed_at + SHOWS_WITHIN)
@@ -166,9 +171,12 @@ def _check_delivery(context: DecisionContext, intent: PurchaseIntent) -> None:
 
 def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
     expires_at = min(intent.envelope.expires_at, intent.envelope.latest_start)
-    void = ReasonKind.EXPIRED if context.now >= expires_at else _why_not_wanted(context, intent)
+    held = with_expected(
+        context.world.reservations, context.world.purchases, context.owner, but=intent.id, firm=True
+    )
+    void = why_not_wanted(context.spec, intent, held, context.now)
     if void is not None:
-        context.do(SettlePurchase(intent, "voided", (), 0, PurchaseReason(void)))
+        context.do(SettlePurchase(intent, "voided", (), 0, void))
         return
     context.wake(expires_at)
     why_not = why_not_allowed(context, intent)
@@ -181,27 +189,6 @@ def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
             context.do(SubmitPurchase(intent, PurchaseReason(ReasonKind.TRIED_AGAIN)))
     else:
         context.do(SubmitPurchase(intent, PurchaseReason(ReasonKind.APPROVED)))
-
-
-def _why_not_wanted(context: DecisionContext, intent: PurchaseIntent) -> ReasonKind | None:
-    plan = context.spec.plans.get(intent.plan)
-    if intent.plan and (plan is None or not plan.spec.calendar) and window_named(plan, intent.window) is None:
-        return ReasonKind.WINDOW_REMOVED
-    held = with_expected(
-        context.world.reservations, context.world.purchases, context.owner, but=intent.id, firm=True
-    )
-    if still_missing(context.spec, held, intent, context.now) == 0:
-        return ReasonKind.COVERED
-    if is_mostly_covered(context.spec, held, intent, context.now):
-        return ReasonKind.MOSTLY_COVERED
-    if not intent.extends:
-        return None
-    block = context.reservations.get(intent.extends)
-    if block is None or block.state not in SECURED_STATES:
-        return ReasonKind.BLOCK_GONE
-    if block.end != intent.envelope.latest_start:
-        return ReasonKind.BLOCK_END_MOVED
-    return None
 
 
 def why_not_allowed(context: DecisionContext, intent: PurchaseIntent) -> PurchaseReason | None:

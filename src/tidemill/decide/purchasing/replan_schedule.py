@@ -24,6 +24,7 @@ from tidemill.decide.purchasing.offer_queries import (
 from tidemill.decide.purchasing.planner.demand import calendar_demand, learned_of, plans_with_calendar
 from tidemill.decide.purchasing.planner.inputs import Step
 from tidemill.decide.purchasing.planner.offer_filter import live_reservations
+from tidemill.decide.purchasing.usability import counts_for
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.ec2_facts import grid_at_or_before
 from tidemill.model.offers import ExtensionQuery, OfferQuery
@@ -159,7 +160,7 @@ def planning_round(spec: Spec, world: World, learned_gpus: Mapping[str, int]) ->
 def held_and_expected(
     spec: Spec, reservations: Iterable[Reservation], purchases: Iterable[PurchaseIntent], now: datetime
 ) -> tuple[Reservation, ...]:
-    """Our reservations, and those that open purchases may still bring."""
+    """Our reservations that a pool can use, and those that open purchases may still bring."""
     owner = spec.platform.spec.deployment
     # A block that starts as soon as it is approved counts from now: else it would be proposed twice.
     at_once = {
@@ -168,8 +169,14 @@ def held_and_expected(
     return tuple(
         replace(reservation, start=at_once[reservation.id]) if reservation.id in at_once else reservation
         for reservation in live_reservations(with_expected(reservations, purchases, owner), now)
-        if reservation.owner == owner
+        if reservation.owner == owner and _serves_some_pool(spec, reservation)
     )
+
+
+def _serves_some_pool(spec: Spec, reservation: Reservation) -> bool:
+    if reservation.pool or reservation.kind is not SourceKind.BLOCK:
+        return True
+    return any(counts_for(spec, name, reservation) for name in spec.pools)
 
 
 def _is_planned(spec: Spec, intent: PurchaseIntent) -> bool:

@@ -6,6 +6,7 @@ the lengths it sells blocks in, one at a time, and only if it has the capacity; 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -24,10 +25,18 @@ from tidemill.decide.purchasing.purchase_intents import (
     block_intent,
     extension_intent,
     needed_from,
+    propose,
     propose_again_at,
 )
+from tidemill.decide.purchasing.usability import why_block_unusable, why_offer_unusable, zones_to_buy_in
 from tidemill.model.capacity import Reservation
-from tidemill.model.ec2_facts import LEGAL_DURATIONS, LONGEST_BLOCK, grid_at_or_before, round_up_duration
+from tidemill.model.ec2_facts import (
+    LEGAL_DURATIONS,
+    LONGEST_BLOCK,
+    grid_at_or_before,
+    least_sold,
+    round_up_duration,
+)
 from tidemill.model.offers import (
     ExtensionOffer,
     ExtensionQuery,
@@ -36,7 +45,7 @@ from tidemill.model.offers import (
     OfferQuery,
     OfferSearch,
 )
-from tidemill.model.plan import ProposePurchase, SearchExtensions, SearchOffers
+from tidemill.model.plan import SearchExtensions, SearchOffers
 from tidemill.model.purchase_reasons import (
     ProposalReason,
     PurchaseWarning,
@@ -46,6 +55,7 @@ from tidemill.model.purchase_reasons import (
 )
 from tidemill.model.purchases import OPEN, PurchaseIntent, PurchaseState
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
+from tidemill.spec.usable_blocks import why_unusable
 
 # Offers are first come, first served: an older answer is not used.
 SEARCH_FRESH = timedelta(minutes=30)
@@ -96,7 +106,9 @@ def _propose(
     longer = _extension_offers(context, plan, window, gap, intents)
     if longer is None:
         return  # asked, and not answered yet
-    query = query_for(context, plan, window, gap)
+    query = (
+        query_for(context, plan, window, gap) if _could_use_new_block(context, plan, window, gap) else None
+    )
     found = _block_offers(context, plan, window, gap, query, held) if query is not None else []
     if found is None:
         return
@@ -106,14 +118,28 @@ def _propose(
         if not _is_too_dear(context, plan, window, offer.fee_usd):
             intent = extension_intent(context, plan, window, extended, offer, len(intents))
             new_block_usd = None if block is None else block.fee_usd
-            context.do(ProposePurchase(intent, ProposalReason(offer, new_block_usd=new_block_usd)))
+            propose(context, intent, ProposalReason(offer, new_block_usd=new_block_usd), held)
             return
     if block is None:
         if query is not None:
             context.warn(window.name, _no_offer(window, gap, longer))
     elif query is not None and not _is_too_dear(context, plan, window, block.fee_usd):
         intent = block_intent(context, plan, window, gap, block, query.duration, len(intents))
-        context.do(ProposePurchase(intent, ProposalReason(block)))
+        propose(context, intent, ProposalReason(block), held)
+
+
+def _could_use_new_block(
+    context: DecisionContext, plan: CapacityPlan, window: DemandWindow, gap: Step
+) -> bool:
+    spec, pool = context.spec, context.spec.pools.get(plan.spec.pool)
+    if pool is None:
+        return False  # the documents are refused
+    kind = spec.catalog.types.get(window.instance_type)
+    count = least_sold(gap.amount, ultraserver=kind is not None and bool(kind.ultraserver))
+    why = why_unusable(spec.catalog, spec.platform, pool, window.instance_type, count, window.zones)
+    if why is not None:
+        context.warn(window.name, why)
+    return why is None
 
 
 def _is_worth(longer: tuple[Reservation, ExtensionOffer], gap: Step, block: Offer | None) -> bool:
@@ -199,6 +225,8 @@ def _extendable(
         by = round_up_duration(gap.end - block.end)
         if by is None or block.count < gap.amount or _failed_before(block, intents):
             continue
+        if why_block_unusable(context.spec, plan.spec.pool, block) is not None:
+            continue
         if _may_extend(context, block, by):
             found.append((block, by))
     return sorted(found, key=lambda pair: (pair[1], pair[0].end, pair[0].id))
@@ -260,8 +288,13 @@ def query_for(
         return None
     # A start-now block is rounded to the grid at its end, which can be up to a day later than asked.
     latest = start + duration + timedelta(days=1)
-    zones = window.zones or tuple(sorted(context.spec.platform.spec.subnets))
-    return OfferQuery(window.instance_type, gap.amount, duration, start.replace(second=0), latest, zones)
+    zones = zones_to_buy_in(context.spec, plan.spec.pool, window.zones) or ()
+    kind = context.spec.catalog.types.get(window.instance_type)
+    count = least_sold(gap.amount, ultraserver=kind is not None and bool(kind.ultraserver))
+    if count > gap.amount * MAX_OVERSIZE:  # a whole UltraServer for the few instances that another one lacks
+        context.warn(window.name, _no_offer(window, gap, []))
+        return None
+    return OfferQuery(window.instance_type, count, duration, start.replace(second=0), latest, zones)
 
 
 def _block_offers(
@@ -283,13 +316,27 @@ def _block_offers(
     soon = context.now + LEGAL_DURATIONS[0]
     begun = gap.start <= context.now
     before = missing_instance_time(context.spec, held, plan.spec.pool, window, context.now)
+    usable = _usable_offers(context, plan, window, search.offers, held)
     return [
         offer
-        for offer in search.offers
+        for offer in usable
         if (offer.start < soon if begun else offer.start <= needed_from(context, plan, gap))
         and offer.end >= gap.end
         and _missing_time_with(context, plan, window, offer, held) < before
     ]
+
+
+def _usable_offers(
+    context: DecisionContext,
+    plan: CapacityPlan,
+    window: DemandWindow,
+    offers: Sequence[Offer],
+    held: list[Reservation],
+) -> list[Offer]:
+    reasons = [why_offer_unusable(context.spec, plan.spec.pool, offer, held) for offer in offers]
+    if offers and None not in reasons:
+        context.warn(window.name, next(why for why in reasons if why is not None))
+    return [offer for offer, why in zip(offers, reasons, strict=True) if why is None]
 
 
 def _missing_time_with(
@@ -330,12 +377,12 @@ def lets_lapse(context: DecisionContext, plan: CapacityPlan, window: DemandWindo
 
 
 def used_share(context: DecisionContext, reservation_id: str) -> float | None:
-    """The share of accelerator hours with a pod on them; None: the block is less than a day old."""
+    """The share of accelerator hours with a pod on them; None: the block is less than a day old, or has no instance."""
     return next(
         (
             use.used_h / use.held_h
             for use in context.world.uses
-            if use.reservation_id == reservation_id and use.held_h >= 24 * use.accelerators
+            if use.reservation_id == reservation_id and use.held_h >= 24 * use.accelerators > 0
         ),
         None,
     )

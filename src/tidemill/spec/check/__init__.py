@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tidemill.catalog import Catalog
-from tidemill.spec.check import plans, platform, pools, scenario
+from tidemill.spec.check import plans, platform, pools, scenario, usable_plans
 from tidemill.spec.check.document_set import DocumentSet, Heading, LocatedDocument
 from tidemill.spec.document import Document
 from tidemill.spec.problem import Problem
@@ -30,10 +30,13 @@ RULES = (
     pools.cpu_limit_is_whole_nodes,
     pools.prepaid_nodes_stay,
     pools.nodes_may_set_their_labels,
+    pools.admitted_pods_have_their_own_nodes,
     pools.karpenter_knows_blocks,
     pools.ultraservers_are_drained_in_time,
     pools.blocks_are_told_apart,
-    plans.plans_feed_a_block_pool,
+    usable_plans.plans_feed_a_block_pool,
+    usable_plans.demand_fits_the_limits,
+    usable_plans.windows_are_not_written_twice,
     plans.windows_can_be_bought,
     plans.window_names_are_unique,
     plans.dates_are_not_overbooked,

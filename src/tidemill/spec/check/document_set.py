@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from tidemill.catalog import Catalog
+from tidemill.model import ec2_facts
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
 from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.document import Document
@@ -105,3 +106,18 @@ class DocumentSet:
         instance_type = self.catalog.types.get(name)
         if instance_type is not None and not (instance_type.block or instance_type.ultraserver):
             yield document.error(path, f"EC2 does not sell {name} as Capacity Blocks", "not-a-block-type")
+
+    def part_of_an_ultraserver(
+        self, document: LocatedDocument[Document], path: Path, name: str, count: int
+    ) -> Iterator[Problem]:
+        instance_type = self.catalog.types.get(name)
+        if instance_type is None or not instance_type.ultraserver:
+            return
+        above = ec2_facts.least_sold(count, ultraserver=True)
+        if count != above:
+            near = [str(one) for one in (above - ec2_facts.SMALLEST_ULTRASERVER, above) if one]
+            message = (
+                f"EC2 sells {name} by the UltraServer, 9 or 18 instances each:"
+                f" write {' or '.join(near)}, not {count}"
+            )
+            yield document.error(path, message, "block-size")

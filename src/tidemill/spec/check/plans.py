@@ -1,5 +1,5 @@
-"""CapacityPlan: EC2 sells blocks for its windows and its calendar, its pool can use them, and services have time
-to move."""
+"""CapacityPlan: EC2 sells blocks for its windows and its calendar, and services have time to move. Whether its pool can
+use them is in `usable_plans`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from tidemill.model import ec2_facts
 from tidemill.model.ec2_facts import DAY
 from tidemill.spec.capacity_plan import CapacityPlan, DemandCalendar, DemandWindow, LearnedDemand
 from tidemill.spec.check.document_set import DocumentSet, LocatedDocument
-from tidemill.spec.compute_pool import matching_types
 from tidemill.spec.default_durations import BOOT, LOAD
 from tidemill.spec.document import Document
 from tidemill.spec.located_yaml import Path
@@ -24,29 +23,14 @@ from tidemill.spec.units import format_duration
 Span = tuple[datetime, datetime, int]  # start, end, number of instances
 
 
-def plans_feed_a_block_pool(documents: DocumentSet) -> Iterator[Problem]:
-    """A block bought for a pool that cannot use it is money lost: a block cannot be cancelled."""
-    for plan in documents.all(CapacityPlan):
-        name = plan.model.spec.pool
-        yield from documents.missing(plan, ("pool",), "ComputePool", name)
-        pool = documents.pool(name)
-        if pool is None:
-            continue
-        if not any(source.type == "block" for source in pool.spec.sources):
-            message = f"pool {quoted(name)} has no source of type 'block': it could not use the blocks bought for it"
-            yield plan.error(("pool",), message, "idle-block")
-        usable = {each.name for each in matching_types(documents.catalog, pool.spec.requirements)}
-        for index, window in enumerate(plan.model.spec.demand):
-            if window.instance_type in documents.catalog.types and window.instance_type not in usable:
-                message = f"the requirements of pool {quoted(name)} exclude {window.instance_type}"
-                yield plan.error(("demand", index, "instanceType"), message, "idle-block")
-
-
 def windows_can_be_bought(documents: DocumentSet) -> Iterator[Problem]:
     """The planner rounds lengths up to what EC2 sells, so only a window that is too long is an error."""
     for plan, index, window in documents.windows():
         yield from documents.unknown_type(plan, ("demand", index, "instanceType"), window.instance_type)
         yield from documents.not_sold_as_block(plan, ("demand", index, "instanceType"), window.instance_type)
+        yield from documents.part_of_an_ultraserver(
+            plan, ("demand", index, "instances"), window.instance_type, window.instances
+        )
         length = window.end - window.start
         if length > ec2_facts.LONGEST_BLOCK:
             message = (
@@ -141,19 +125,10 @@ def most_at_once(spans: Sequence[Span]) -> int:
 
 def calendars_can_be_bought(documents: DocumentSet) -> Iterator[Problem]:
     for plan, calendar in _calendars(documents):
-        pool = documents.pool(plan.model.spec.pool)
-        usable = (
-            {each.name for each in matching_types(documents.catalog, pool.spec.requirements)}
-            if pool
-            else set()
-        )
         for index, name in enumerate(calendar.instance_types):
             path = ("calendar", "instanceTypes", index)
             yield from documents.unknown_type(plan, path, name)
             yield from documents.not_sold_as_block(plan, path, name)
-            if pool is not None and name in documents.catalog.types and name not in usable:
-                message = f"the requirements of pool {quoted(pool.name)} exclude {name}"
-                yield plan.error(path, message, "idle-block")
         yield from _amounts_make_sense(documents, plan, calendar)
 
 

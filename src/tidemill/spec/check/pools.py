@@ -243,6 +243,17 @@ def _boots_gpus(documents: DocumentSet, node_class: str) -> bool:
     )
 
 
+def admitted_pods_have_their_own_nodes(documents: DocumentSet) -> Iterator[Problem]:
+    for pool in _karpenter_pools(documents):
+        if pool.model.spec.admitted_pods_only:
+            yield pool.error(
+                ("admittedPodsOnly",),
+                "Karpenter launches nodes for pods that are admitted already, and promises no whole gangs: a taint for"
+                " admitted pods only would keep nothing free; remove it, or use another provisioner",
+                "karpenter",
+            )
+
+
 def karpenter_knows_blocks(documents: DocumentSet) -> Iterator[Problem]:
     """KP-5: an older Karpenter does not fail; it launches on-demand nodes while the paid block stays empty."""
     pools = [pool for pool in _karpenter_pools(documents) if _uses_blocks(pool)]

@@ -47,6 +47,7 @@ def _block_could_be_sold(
     documents: DocumentSet, scenario: LocatedDocument[Scenario], path: Path, block: OwnedReservation
 ) -> Iterator[Problem]:
     yield from documents.not_sold_as_block(scenario, (*path, "instanceType"), block.instance_type)
+    yield from documents.part_of_an_ultraserver(scenario, (*path, "count"), block.instance_type, block.count)
     if block.duration is None:
         yield scenario.error(
             path, f"block {quoted(block.name)} needs a 'duration': every block ends", "duration"
@@ -174,7 +175,7 @@ ENGINE_CALLS = (
     "reservations", "instances", "search_offers", "purchase", "search_extensions", "purchase_extension",
     "extensions", "tag_reservation", "identity", "launch", "terminate",
     "view", "admit", "mark_ready", "start_drain", "cancel_drain", "announce_end", "announce_node_end",
-    "request_checkpoint", "evict", "delete", "restart", "scale", "remove_node",
+    "request_checkpoint", "evict", "delete", "restart", "scale", "is_empty", "remove_node",
     "launches", "write_launch", "purchases", "propose", "advance", "adopt", "adoptions", "remember", "meter",
     "write_block_hours", "block_hours", "metered", "spending",
 )  # fmt: skip

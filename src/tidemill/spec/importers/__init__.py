@@ -19,10 +19,11 @@ from tidemill.spec.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The documents as YAML text (empty when there are errors), and all problems found."""
+    """The documents as YAML text, all problems found, and which objects were left out because of errors."""
 
     text: str
     problems: tuple[Problem, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def imported(
@@ -31,10 +32,11 @@ def imported(
     *,
     what: str,
     paths: Sequence[Path],
+    left_out: Iterable[str] = (),
 ) -> Imported:
     problems = tuple(sorted(set(problems)))
-    if any(problem.severity == "error" for problem in problems):
-        return Imported("", problems)
+    if not documents:
+        return Imported("", problems, tuple(left_out))
     names = ", ".join(path.name.encode("unicode_escape").decode() for path in paths)
     body = yaml.safe_dump_all(
         [document.parsed.data for document in documents],
@@ -42,10 +44,14 @@ def imported(
         allow_unicode=True,
         explicit_start=True,
     )
-    return Imported(f"# Imported from the {what} in {names}.\n{body}", problems)
+    return Imported(f"# Imported from the {what} in {names}.\n{body}", problems, tuple(left_out))
 
 
 def missing_references_are_warnings(problems: Iterable[Problem]) -> Iterator[Problem]:
     """A node class may be in a file that is imported another time."""
     for problem in problems:
         yield replace(problem, severity="warning") if problem.code == "reference" else problem
+
+
+def errors(problems: Iterable[Problem]) -> list[Problem]:
+    return [problem for problem in problems if problem.severity == "error"]

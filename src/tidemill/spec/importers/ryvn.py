@@ -16,7 +16,7 @@ from tidemill.spec.check import check
 from tidemill.spec.check.document_set import Heading, LocatedDocument
 from tidemill.spec.compute_pool import ComputePoolSpec
 from tidemill.spec.document import Document
-from tidemill.spec.importers import Imported, imported, missing_references_are_warnings
+from tidemill.spec.importers import Imported, errors, imported, missing_references_are_warnings
 from tidemill.spec.located_yaml import ParsedYaml, Path
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.node_class import NodeClassSpec
@@ -45,7 +45,7 @@ def import_ryvn(paths: Sequence[FilePath], catalog: Catalog | None = None) -> Im
     rules = check(documents, headings, catalog if catalog is not None else shipped.load())
     problems += missing_references_are_warnings(without_reported(rules, documents))
     documents.sort(key=lambda document: document.parsed.data["kind"] != "NodeClass")  # classes first
-    return imported(documents, problems, what="Ryvn blueprint", paths=paths)
+    return imported([] if errors(problems) else documents, problems, what="Ryvn blueprint", paths=paths)
 
 
 def _entries(blueprint: ParsedYaml, problems: list[Problem]) -> Iterator[ParsedYaml]:

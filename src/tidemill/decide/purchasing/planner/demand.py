@@ -38,7 +38,8 @@ from tidemill.spec.capacity_plan import (
     WeeklyDemand,
     WindowDemand,
 )
-from tidemill.spec.compute_pool import ComputePool, Provisioner
+from tidemill.spec.compute_pool import Allowance, ComputePool, Provisioner
+from tidemill.spec.usable_blocks import usable_zones, why_unusable
 
 # For a type without an on-demand price, an uncovered hour counts as this many hours in a block.
 _WORTH_WITHOUT_ON_DEMAND = 2.0
@@ -56,6 +57,7 @@ def calendar_demand(spec: Spec, plan_name: str, learned_gpus: int) -> PoolDemand
     assert calendar is not None
     pool = spec.pools.get(plan.spec.pool)
     own = plan.spec.budget
+    zones = usable_zones(spec.platform, pool, calendar.zones) if pool is not None else None
     return PoolDemand(
         plan.spec.pool,
         CombinedCalendar(
@@ -63,14 +65,28 @@ def calendar_demand(spec: Spec, plan_name: str, learned_gpus: int) -> PoolDemand
         ),
         calendar.instance_types,
         penalty_usd_gpu_h(spec.catalog, calendar),
-        zones=calendar.zones or tuple(sorted(spec.platform.spec.subnets)),
+        zones=zones or calendar.zones or tuple(sorted(spec.platform.spec.subnets)),
         one_zone=calendar.one_zone,
         warm_up=calendar.warm_up,
         wind_down=wind_down(pool),
         buy_ahead=calendar.buy_ahead,
         per_purchase_usd=own.per_purchase_usd or None if own else None,
         monthly_usd=own.monthly_usd or None if own else None,
+        usable_counts=_usable_counts(spec, pool, calendar.instance_types, zones),
     )
+
+
+def _usable_counts(
+    spec: Spec, pool: ComputePool | None, types: tuple[str, ...], zones: tuple[str, ...] | None
+) -> tuple[tuple[str, float], ...]:
+    """None of a type that the pool could not use at all, else as many as its limits allow."""
+    if pool is None or zones is None:
+        return ()
+    usable = [
+        name for name in types if why_unusable(spec.catalog, spec.platform, pool, name, 1, zones) is None
+    ]
+    allowance = Allowance.of(pool.spec.limits)
+    return tuple((name, allowance.most(spec.catalog.types[name])) for name in usable)
 
 
 def window_demand(spec: Spec, plan: CapacityPlan) -> PoolDemand:
@@ -83,9 +99,17 @@ def window_demand(spec: Spec, plan: CapacityPlan) -> PoolDemand:
     )
     types = tuple(dict.fromkeys(window.instance_type for window in windows))
     worth = max(_worth(spec.catalog, name) for name in types)
-    zones = tuple(sorted(spec.platform.spec.subnets))
     pool = spec.pools.get(plan.spec.pool)
-    return PoolDemand(plan.spec.pool, Windows(steps), types, worth, zones=zones, wind_down=wind_down(pool))
+    usable = usable_zones(spec.platform, pool) if pool is not None else None
+    return PoolDemand(
+        plan.spec.pool,
+        Windows(steps),
+        types,
+        worth,
+        zones=usable or tuple(sorted(spec.platform.spec.subnets)),
+        wind_down=wind_down(pool),
+        usable_counts=_usable_counts(spec, pool, types, usable),
+    )
 
 
 def wind_down(pool: ComputePool | None) -> timedelta:

@@ -162,6 +162,11 @@ class PoolDemand:
     buy_ahead: timedelta | None = None
     per_purchase_usd: int | None = None  # ceilings of its own, where they are lower than those of the whole
     monthly_usd: int | None = None
+    # For each type how many its pool could use in one new block; a type that is not named: none. None: any number.
+    usable_counts: tuple[tuple[str, float], ...] | None = None
+
+    def could_use(self, instance_type: str, count: int) -> bool:
+        return self.usable_counts is None or count <= dict(self.usable_counts).get(instance_type, 0)
 
 
 @dataclass(frozen=True, slots=True)

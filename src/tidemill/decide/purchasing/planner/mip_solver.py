@@ -1,7 +1,8 @@
 """A mixed-integer program, built row by row and solved by HiGHS, so that the answer is always the same.
 
-One thread, a fixed seed, limits on the gap and on the nodes of the search tree, none on time. HiGHS comes with the
-extra `plan`. Without it nothing is planned: a guess is no ground for spending tens of thousands of dollars.
+One thread, a fixed seed, limits on the gap and on the nodes of the search tree, none on time. HiGHS is imported when
+something is planned. Where that fails nothing is planned: a guess is no ground for spending tens of
+thousands of dollars.
 """
 
 from __future__ import annotations
@@ -170,6 +171,9 @@ class Relaxation:
         return Relaxed(list(found.col_value), cost, list(found.col_dual), list(found.row_dual))
 
 
+NO_SOLVER = "planning purchases needs the HiGHS solver, which cannot be imported: pip install highspy"
+
+
 def solver_installed() -> bool:
     try:
         _highspy()
@@ -182,7 +186,5 @@ def _highspy() -> Any:
     try:
         import highspy
     except ImportError:
-        raise SpecError(
-            "planning purchases needs the HiGHS solver, which is not installed: pip install 'tidemill[plan]'"
-        ) from None
+        raise SpecError(NO_SOLVER) from None
     return highspy

@@ -76,7 +76,14 @@ def _over_ceiling(fee_usd: int, policy: Policy) -> OfferRefusal:
 
 
 def is_usable_by(pool: PoolDemand, supply: Offer | Reservation) -> bool:
-    return supply.instance_type in pool.types and (not pool.zones or supply.zone in pool.zones)
+    """What was bought for the pool counts even where its documents changed since: the same is not bought twice."""
+    if supply.instance_type not in pool.types:
+        return False
+    if isinstance(supply, Reservation) and supply.pool == pool.pool:
+        return True
+    if pool.zones and supply.zone not in pool.zones:
+        return False
+    return isinstance(supply, Reservation) or pool.could_use(supply.instance_type, supply.count)
 
 
 def filter_extensions(

@@ -1,0 +1,199 @@
+"""Our nodes as one decision sees them, kept from one decision to the next: a node that did not change is not looked at.
+
+The world keeps unchanged objects identical, so two lists are compared by identity, and only the rows that differ are
+worked out again. What a decision itself notes on a node (`reserved`, `ending`) is cleared when the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from tidemill.decide.deadlines import END_MOVED, End
+from tidemill.decide.node_cache import NodeCache, NodeFacts
+from tidemill.decide.phases import Phase
+from tidemill.model.capacity import PREPAID, Source
+from tidemill.model.nodes import Node
+from tidemill.model.pods import Pod
+from tidemill.model.resources import Resources
+from tidemill.model.world import World
+from tidemill.spec import Spec
+from tidemill.spec.compute_pool import ComputePool, Provisioner
+
+Ending = tuple[str, Provisioner, Source]  # a pool's nodes of one source end together
+
+
+@dataclass(slots=True, eq=False)
+class NodeView:
+    """One node of ours, as this decision sees it. Nodes of others are in `DecisionContext.strangers`."""
+
+    facts: NodeFacts
+    node: Node
+    phase: Phase
+    pods: tuple[Pod, ...]  # bound here, daemons left out
+    deadline: datetime | None = None
+    drain_from: datetime | None = None
+    reserved: bool = False  # a pending pod will use it
+    ending: bool = False  # this plan drains or terminates it
+    calm: bool = False  # before it drains, nothing but placing pods concerns it
+
+    @property
+    def pool(self) -> ComputePool | None:
+        """None: the pool was removed. Its nodes keep running and are still drained in time."""
+        return self.facts.template.pool if self.facts.template is not None else None
+
+    @property
+    def source(self) -> Source:
+        return self.facts.source
+
+    def end(self, deadline: datetime | None, drain_from: datetime | None) -> None:
+        self.deadline, self.drain_from = deadline, drain_from
+        self.calm = self._is_calm()
+
+    def _is_calm(self) -> bool:
+        facts, kube, instance = self.facts, self.node.kube, self.node.instance
+        if self.phase is not Phase.READY or facts.drift is not None or kube is None or instance is None:
+            return False
+        if kube.check == "failed" or instance.ends_at is not None:
+            return False
+        if self.deadline is None:
+            return True
+        if self.pods and not (facts.all_told and facts.told == self.deadline):
+            return False
+        if kube.ends_at is None:
+            return not (kube.deadline_agent and facts.source.kind in PREPAID)
+        return facts.source.kind not in PREPAID or abs(kube.ends_at - self.deadline) <= END_MOVED
+
+
+@dataclass(slots=True)
+class EndingGroup:
+    """Nodes that end together, and the end that was last worked out for them."""
+
+    views: list[NodeView] = field(default_factory=list)
+    end: End | None = None
+    fresh: list[NodeView] = field(default_factory=list)  # not told the end yet
+    alone: bool = False  # AWS has announced the end of one of them
+    _lead: timedelta | None = None
+
+    @property
+    def lead(self) -> timedelta:
+        """The longest of its nodes."""
+        if self._lead is None:
+            self._lead = max((view.facts.lead for view in self.views), default=timedelta(0))
+        return self._lead
+
+    def add(self, view: NodeView) -> int:
+        self.views.append(view)
+        self._changed(view)
+        return len(self.views) - 1
+
+    def replace(self, position: int, view: NodeView) -> None:
+        self.views[position] = view
+        self._changed(view)
+
+    def _changed(self, view: NodeView) -> None:
+        self.fresh.append(view)
+        self._lead = None
+        instance = view.node.instance
+        self.alone = self.alone or (instance is not None and instance.ends_at is not None)
+
+
+class NodeTable:
+    """One row for each node of the world, in its order."""
+
+    def __init__(self) -> None:
+        self._cache = NodeCache()
+        self._nodes: tuple[Node, ...] = ()
+        self._names: list[str] = []  # of their Kubernetes nodes
+        self._bound: list[tuple[Pod, ...]] = []
+        self._rows: list[tuple[int, EndingGroup, int] | None] = []  # place in `views`, group, place in it
+        self.views: list[NodeView] = []  # those that are not gone
+        self.gone: list[NodeView] = []
+        self.strangers: list[Node] = []  # a node without a pool is counted and never touched
+        self.groups: dict[Ending, EndingGroup] = {}
+        self.keeps_away = 0  # nodes where a pod has anti-affinity or host ports
+        self.counts: dict[tuple[str, str], int] = {}  # by pool and type
+        self._daemons: dict[str, Resources] | None = None
+
+    def update(self, spec: Spec, world: World, owner: str) -> None:
+        for view in self.views:
+            view.reserved = view.ending = False
+        nodes, get = world.nodes, world.pods_by_node.get
+        if len(nodes) == len(self._nodes):
+            bound = [get(name, ()) for name in self._names]
+            rows = zip(nodes, self._nodes, bound, self._bound, strict=True)
+            changed = [number for number, (a, b, c, d) in enumerate(rows) if a is not b or c is not d]
+            if all(self._replace(spec, owner, number, nodes[number], get) for number in changed):
+                self._nodes = nodes
+                return
+        self._rebuild(spec, world, owner)
+
+    def _replace(
+        self,
+        spec: Spec,
+        owner: str,
+        number: int,
+        node: Node,
+        get: Callable[[str, tuple[Pod, ...]], tuple[Pod, ...]],
+    ) -> bool:
+        """False: it is another node, or of another kind than it was."""
+        row, kube = self._rows[number], node.kube
+        name = kube.name if kube is not None else ""
+        if row is None or name != self._names[number] or not _is_ours(node, owner):
+            return False
+        at, group, place = row
+        old, bound = self.views[at].facts, get(name, ())
+        facts = self._cache.facts_of(spec, node, bound)
+        if facts.phase is Phase.GONE or facts.ending is not old.ending or facts.counted != old.counted:
+            return False
+        view = self.views[at] = NodeView(facts, node, facts.phase, facts.pods)
+        group.replace(place, view)
+        self._bound[number] = bound
+        self.keeps_away += facts.keeps_away - old.keeps_away
+        if facts.daemons != old.daemons:
+            self._daemons = None
+        return True
+
+    def _rebuild(self, spec: Spec, world: World, owner: str) -> None:
+        get = world.pods_by_node.get
+        self._nodes = world.nodes
+        self._names = [node.kube.name if node.kube is not None else "" for node in world.nodes]
+        self._bound = [get(name, ()) for name in self._names]
+        self._rows, self.views, self.gone, self.strangers = [], [], [], []
+        self.groups, self.counts, self.keeps_away, self._daemons = {}, {}, 0, None
+        for node, bound in zip(self._nodes, self._bound, strict=True):
+            self._rows.append(self._row(spec, owner, node, bound))
+
+    def _row(
+        self, spec: Spec, owner: str, node: Node, bound: tuple[Pod, ...]
+    ) -> tuple[int, EndingGroup, int] | None:
+        if not _is_ours(node, owner):
+            self.strangers.append(node)
+            return None
+        facts = self._cache.facts_of(spec, node, bound)
+        view = NodeView(facts, node, facts.phase, facts.pods)
+        self.keeps_away += facts.keeps_away
+        if facts.phase is Phase.GONE:
+            self.gone.append(view)
+            return None
+        self.views.append(view)
+        if facts.template is not None and facts.kind is not None:
+            self.counts[facts.counted] = self.counts.get(facts.counted, 0) + 1
+        group = self.groups.setdefault(facts.ending, EndingGroup())
+        return len(self.views) - 1, group, group.add(view)
+
+    @property
+    def daemons(self) -> Mapping[str, Resources]:
+        """By pool: the most that daemon pods take on one of its nodes."""
+        if self._daemons is None:
+            self._daemons = {}
+            for view in self.views:
+                if view.facts.daemons:
+                    worst = self._daemons.setdefault(view.facts.pool_name, Resources())
+                    worst.raise_to(view.facts.daemons.items())
+        return self._daemons
+
+
+def _is_ours(node: Node, owner: str) -> bool:
+    return node.instance is not None and node.instance.owner == owner and bool(node.instance.pool)

@@ -1,0 +1,32 @@
+"""What one decision read of what moves by itself: money that is spent by the hour, and the clock.
+
+A plan may be used again as long as what it read is the same (`Plan.holds_at`). Whoever reads a figure of the world's
+spending reads it through here, so nobody has to say so; whoever tells an instant that moves with the clock asks
+`DecisionContext.from_now` for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from tidemill.model.purchases import Spending
+
+_FIGURES = frozenset(field.name for field in fields(Spending))
+
+
+class RecordedSpending(Spending):
+    """The same figures; it remembers which of them were read."""
+
+    __slots__ = ("read",)
+    read: set[str]
+
+    def __init__(self, spending: Spending) -> None:
+        for name in _FIGURES:
+            object.__setattr__(self, name, getattr(spending, name))
+        object.__setattr__(self, "read", set())
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _FIGURES:
+            object.__getattribute__(self, "read").add(name)
+        return object.__getattribute__(self, name)

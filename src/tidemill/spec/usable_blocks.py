@@ -1,0 +1,136 @@
+"""Whether a pool can use a Capacity Block: its sources select it, its requirements allow it and its limits hold it.
+
+The one answer for everybody who asks: `validate`, a purchase when it is proposed, approved and submitted, `tidemill
+buy`, and launches on blocks that are held. A block that its pool cannot use is paid for and never runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidemill.catalog import Catalog
+from tidemill.model.labels import Pairs
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
+from tidemill.spec import names
+from tidemill.spec.compute_pool import Allowance, ComputePool, SourceSpec, matches
+from tidemill.spec.platform import Platform
+
+
+def bought_tags(platform: Platform, pool: str, intent_id: str = "") -> Pairs:
+    """The tags that a block is bought with. The platform's own tags cannot replace ours."""
+    ours = {names.TAG_OWNER: platform.spec.deployment, names.TAG_POOL: pool, names.TAG_INTENT: intent_id}
+    others = sorted((key, value) for key, value in platform.spec.tags.items() if key not in ours)
+    return (*ours.items(), *others)
+
+
+def refusal(pool: ComputePool, source: SourceSpec, *, zone: str, tags: Pairs, id_: str) -> ReasonKind | None:
+    """Why a source of the pool leaves out a reservation, or None. `id_` is empty before it is bought."""
+    if any(zones and zone not in zones for zones in (source.zones, pool.spec.requirements.zones)):
+        return ReasonKind.ZONE_EXCLUDED
+    if source.ids and id_ not in source.ids:
+        return ReasonKind.PINNED_TO_IDS
+    if not set(source.tags.items()) <= set(tags):
+        return ReasonKind.TAGS_NOT_SELECTED
+    return None
+
+
+def usable_zones(platform: Platform, pool: ComputePool, asked: Iterable[str] = ()) -> tuple[str, ...] | None:
+    """Of the zones `asked` for, or of all with subnets, those for a new block. Empty: anywhere; None: nowhere.
+
+    Only a platform without subnets, which cannot launch anything yet, may say anywhere.
+    """
+    tags, served = bought_tags(platform, pool.name), _zones_with_subnets(platform)
+    candidates = tuple(asked) or served or _zones_of(pool)
+    if not candidates:
+        return () if None in _refusals(pool, "", tags) else None
+    usable = tuple(
+        zone for zone in candidates if (not served or zone in served) and None in _refusals(pool, zone, tags)
+    )
+    return usable or None
+
+
+def why_unusable(
+    catalog: Catalog,
+    platform: Platform | None,
+    pool: ComputePool,
+    instance_type: str,
+    count: int,
+    zones: Iterable[str] = (),
+) -> PurchaseReason | None:
+    """Why the pool could not use a new block of this type and size in any of these zones (none given: any), or None.
+
+    Without the platform (documents that are checked apart) zones and tags are not asked about.
+    """
+    kind = catalog.types.get(instance_type)
+    if kind is None or not matches(kind, pool.spec.requirements):
+        return PurchaseReason(ReasonKind.TYPE_EXCLUDED, name=pool.name, instance_type=instance_type)
+    if not _block_sources(pool):
+        return PurchaseReason(ReasonKind.NO_BLOCK_SOURCE, name=pool.name)
+    asked = tuple(zones)
+    if platform is not None and usable_zones(platform, pool, asked) is None:
+        return _why_nowhere(platform, pool, asked)
+    allowance = Allowance.of(pool.spec.limits)
+    if not allowance.allows(kind, count):
+        most = int(allowance.most(kind))
+        return PurchaseReason(
+            ReasonKind.OVER_POOL_LIMITS, name=pool.name, instance_type=instance_type, count=count, most=most
+        )
+    return None
+
+
+def why_reservation_unusable(pool: ComputePool, zone: str, tags: Pairs, id_: str) -> PurchaseReason | None:
+    """Why none of the pool's block sources selects a block that is held, or None."""
+    found = _refusals(pool, zone, tags, id_)
+    if not found:
+        return PurchaseReason(ReasonKind.NO_BLOCK_SOURCE, name=pool.name)
+    return None if None in found else _reason(pool, found[0], (zone,))
+
+
+def _why_nowhere(platform: Platform, pool: ComputePool, asked: tuple[str, ...]) -> PurchaseReason:
+    served = _zones_with_subnets(platform)
+    here = [zone for zone in asked or served or _zones_of(pool) or ("",) if not served or zone in served]
+    if not here:
+        return PurchaseReason(ReasonKind.NO_SUBNET, name=pool.name, zones=asked, usable_zones=served)
+    tags = bought_tags(platform, pool.name)
+    found = [kind for zone in here for kind in _refusals(pool, zone, tags)]
+    # Where a source would take the zone, its ids or tags are the cause.
+    kind = next((kind for kind in found if kind is not ReasonKind.ZONE_EXCLUDED), ReasonKind.ZONE_EXCLUDED)
+    return _reason(pool, kind, asked, usable_zones(platform, pool) or ())
+
+
+def _reason(
+    pool: ComputePool, kind: ReasonKind | None, zones: tuple[str, ...], usable: tuple[str, ...] = ()
+) -> PurchaseReason:
+    assert kind is not None
+    sources = _block_sources(pool)
+    ids = tuple(dict.fromkeys(id_ for source in sources for id_ in source.ids))
+    tags = next((source.tags for source in sources if source.tags), {})
+    match kind:
+        case ReasonKind.PINNED_TO_IDS:
+            return PurchaseReason(kind, name=pool.name, reservation_ids=ids)
+        case ReasonKind.TAGS_NOT_SELECTED:
+            written = ", ".join(f"{key}={value}" for key, value in sorted(tags.items()))
+            return PurchaseReason(kind, name=pool.name, expected=written)
+        case _:
+            return PurchaseReason(kind, name=pool.name, zones=zones, usable_zones=usable)
+
+
+def _refusals(pool: ComputePool, zone: str, tags: Pairs, id_: str = "") -> list[ReasonKind | None]:
+    """One answer of each block source."""
+    return [refusal(pool, source, zone=zone, tags=tags, id_=id_) for source in _block_sources(pool)]
+
+
+def _block_sources(pool: ComputePool) -> list[SourceSpec]:
+    return [source for source in pool.spec.sources if source.type == "block"]
+
+
+def _zones_of(pool: ComputePool) -> tuple[str, ...]:
+    named = (
+        *pool.spec.requirements.zones,
+        *(zone for source in _block_sources(pool) for zone in source.zones),
+    )
+    return tuple(dict.fromkeys(named))
+
+
+def _zones_with_subnets(platform: Platform) -> tuple[str, ...]:
+    return tuple(sorted(zone for zone, subnets in platform.spec.subnets.items() if subnets))
