@@ -1,8 +1,8 @@
 """Lower bounds on the price of placing every pod, whatever the packer.
 
-Every bound is proved from a relaxation, so it can be too low and never too high, as long as every pod is
-placed. `volumetric` needs no optimiser and any number of pods; `relaxed` (HiGHS) is sharper where pods come in
-few kinds; the exact optimum of tiny problems is in `exact_optimum`.
+Every bound is proved from a relaxation, so it can be too low and never too high, as long as every pod is placed.
+`volumetric` needs no optimiser and any number of pods; `relaxed` (HiGHS) is sharper where pods come in few kinds,
+`configurations` where many nodes hold a few pods each; the exact optimum of tiny problems is in `exact_optimum`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tidemill.spec.names import PODS
 
 # Beyond so many pairs of a kind of pod and a kind of node the volumetric bound has to do: seconds, not minutes.
 MOST_PAIRS = 6_000
+FEWEST_CONFIGURED = 500  # pods: for fewer, seconds for the configuration LP are too many
 SEARCH_STEPS = 60  # of a search over an interval that halves: far below the last cent
 
 
@@ -30,6 +31,10 @@ def lower_bound(problem: Problem) -> float:
     bound = volumetric(problem)
     if find_spec("highspy") is not None and worth_relaxing(problem):
         bound = max(bound, relaxed(problem) or 0.0)
+    if find_spec("highspy") is not None and len(problem.pods) >= FEWEST_CONFIGURED:
+        from benchmarks.configurations import configuration_bound
+
+        bound = max(bound, configuration_bound(problem) or 0.0)
     return bound
 
 

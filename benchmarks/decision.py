@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from tidemill.catalog import load
-from tidemill.decide import decide
+from tidemill.decide import Memory, decide
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.labels import Toleration
 from tidemill.model.nodes import Instance, InstanceState, KubeNode, Node
@@ -144,10 +144,11 @@ def measure(nodes: int, running: int, pending: int, seed: int = 1) -> Timing:
     first = world(documents, nodes, running, pending, seed)
     second = a_little_later(first)
     began = time.perf_counter()
-    decide(documents, first)
+    memory = Memory()
+    decide(documents, first, memory)
     cold_s = time.perf_counter() - began
     began = time.perf_counter()
-    plan = decide(documents, second)
+    plan = decide(documents, second, memory)
     warm_s = time.perf_counter() - began
     return Timing(
         nodes, running, pending, round(cold_s, 3), round(warm_s, 3), len(plan.actions), len(plan.unmet)

@@ -1,13 +1,21 @@
 """A linear or integer program, row by row, solved by HiGHS: one thread, to the end, so always the same answer.
 
-HiGHS comes with the extra `plan`; it is imported when a program is solved and not before.
+HiGHS is imported when a program is solved and not before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 INFINITE = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    cost: float
+    columns: list[float]
+    duals: list[float]  # by row, what one unit more of its bound would cost; empty if any column is whole
 
 
 class Program:
@@ -37,6 +45,10 @@ class Program:
 
     def minimum(self) -> float | None:
         """None: there is no solution."""
+        solved = self.solve()
+        return solved.cost if solved is not None else None
+
+    def solve(self) -> Solved | None:
         import highspy
 
         model = highspy.HighsLp()
@@ -57,4 +69,9 @@ class Program:
         solver.run()
         if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
-        return float(solver.getInfo().objective_function_value)
+        solution = solver.getSolution()
+        return Solved(
+            float(solver.getInfo().objective_function_value),
+            list(solution.col_value),
+            list(solution.row_dual) if not any(self._whole) else [],
+        )

@@ -244,8 +244,9 @@ class _Simulation:
             if intent.state is PurchaseState.PROPOSED:
                 with suppress(TidemillError):
                     record_verdict(
-                        self.ledger, self.drawn.spec.platform, intent, who=intervention.who,
+                        self.ledger, self.drawn.spec, intent, who=intervention.who,
                         approved=intervention.does == "approve", at=self.timeline.now(),
+                        listed=self.cloud.reservations(),
                     )  # fmt: skip
 
     def _buy_by_hand(self, intervention: Intervention) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.bounds import lower_bound, relaxed, volumetric
+from benchmarks.configurations import configuration_bound
 from benchmarks.exact_optimum import exact_optimum
 from benchmarks.first_fit import first_fit
 from benchmarks.mixes import build
@@ -17,6 +18,7 @@ from tests.benchmarks import problems as make
 from tests.benchmarks.problems import HOST, SOURCE, ZONE, problem, written_solution
 from tests.benchmarks.random_problems import problems
 from tests.checker.check import check
+from tidemill.decide.packer import solve
 
 
 def sized(name, cpu, price, zone="a", **rest):
@@ -174,3 +176,12 @@ def test_the_optimum_equals_exhaustive_search(wanted, offered, there):
     found = [written_solution(stated, " ".join(where)) for where in product(words, repeat=len(replicas))]
     best = min((s.price for s in found if not check(stated, s)), default=None)
     assert exact_optimum(stated) == (None if best is None else pytest.approx(best))
+
+
+@pytest.mark.slow
+def test_configurations_know_that_small_nodes_hold_whole_pods():
+    pytest.importorskip("highspy")
+    stated = build("one-label", 5_000)
+    bound = configuration_bound(stated)
+    assert bound is not None
+    assert 1.08 * volumetric(stated) < bound <= solve(stated).price
