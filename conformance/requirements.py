@@ -1,14 +1,15 @@
 """Which requirement is proved by which test: the judgement and its table, apart from pytest.
 
 A requirement declared done must have a passing test and no failing one. One that is not declared done may
-have either, or none: the table says so and nothing fails.
+have either, or none: the table says so and nothing fails. `done` is judged by the tests that every change runs; `real`
+by those on a real control plane.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 LIST = Path(__file__).with_name("requirements.toml")
@@ -19,6 +20,7 @@ class Requirement:
     id: str
     title: str
     done: bool
+    real: bool = False  # proved on a real control plane
 
 
 @dataclass
@@ -36,7 +38,15 @@ class Evidence:
 
 def read(path: Path = LIST) -> dict[str, Requirement]:
     written = tomllib.loads(path.read_text(encoding="utf-8"))
-    return {id_: Requirement(id_, entry["title"], entry["done"]) for id_, entry in written.items()}
+    return {
+        id_: Requirement(id_, entry["title"], entry["done"], entry.get("real", False))
+        for id_, entry in written.items()
+    }
+
+
+def of_real_tier(requirements: Iterable[Requirement]) -> list[Requirement]:
+    """The same list as the real tier is judged by."""
+    return [replace(requirement, done=requirement.real) for requirement in requirements]
 
 
 def complaints(requirements: Iterable[Requirement], evidence: Mapping[str, Evidence]) -> Iterator[str]:

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from conformance.requirements import Evidence, Requirement, complaints, read, table
+from conformance.requirements import Evidence, Requirement, complaints, of_real_tier, read, table
 
-LAST = {"CB": 18, "SM": 9, "MG": 7, "KP": 9, "PE": 23, "NT": 1, "AE": 17, "UI": 10, "TR": 18}
+LAST = {"CB": 18, "SM": 9, "MG": 7, "KP": 9, "PE": 23, "NT": 1, "AE": 17, "UI": 10, "TR": 18, "GB": 6}
 DONE = Requirement("CB-2", "refuses", done=True)
 OPEN = Requirement("CB-3", "buys", done=False)
 
@@ -51,3 +51,12 @@ def test_table_names_tests_and_counts_their_cases():
     assert lines[0].split() == ["CB-2", "proved", "refuses"]
     assert [line.strip() for line in lines[1:3]] == ["passed t::a (2 cases)", "passed t::b"]
     assert lines[3].split() == ["CB-3", "-", "buys"]
+
+
+def test_the_real_tier_is_judged_by_what_is_declared_proved_there():
+    here, there = (
+        Requirement("CB-2", "refuses", done=True),
+        Requirement("CB-3", "buys", done=False, real=True),
+    )
+    (complaint,) = complaints(of_real_tier([here, there]), {})
+    assert complaint.startswith("CB-3 is declared done")

@@ -123,6 +123,9 @@ class Purchaser:
         return str(self("buy", self.offer(*wish)["id"], "--yes", "--json").json["reservation_ids"][0])
 
     def purchases(self) -> list[dict[str, Any]]:
+        """Of a ledger that does not exist: none."""
+        if not Path(self.ledger.removeprefix("sqlite:///")).exists():
+            return []
         found: list[dict[str, Any]] = self("ledger", "--json").json["purchases"]
         return found
 

@@ -26,12 +26,12 @@ from tests.notify.sample_alerts import GONE, message
 from tests.store.ledgers import Opener
 from tidemill.cli import main
 from tidemill.cli.loading import load_spec
+from tidemill.engine.clock import WallClock
 from tidemill.model.alerts import AlertKind
 from tidemill.notify.delivery import TargetDelivery
 from tidemill.notify.targets import sender, senders
 from tidemill.spec.platform import Notification
 from tidemill.store.ledger_owner import LedgerOwner
-from tidemill.store.open_ledger import WallClock
 
 PLATFORM = """
 kind: Platform

@@ -98,7 +98,9 @@ def test_an_adoption_can_be_undone_while_no_node_of_ours_runs_there(purchaser: P
     assert purchaser.blocks()[0]["held"] == "adopted"
     result = purchaser("adopt", block, "--undo", "--yes", "--json")
     assert (result.code, result.json["id"]) == (0, block)
+    assert "its tag deployment is empty now" in result.json["said"]
     assert purchaser.blocks()[0]["held"] == "untracked"
+    assert "bought elsewhere" in purchaser.blocks()[0]["next"]  # and no longer: it has our owner tag
     assert purchaser("adopt", block, "--yes").code == 0
 
 
@@ -107,6 +109,14 @@ def test_an_owner_tag_alone_does_not_make_a_block_ours(purchaser: Purchaser):
     elsewhere(purchaser.open(), P5, "--owner", "mill")
     (one,) = purchaser.blocks()
     assert one["held"] == "untracked"
+    assert "it has our owner tag, and this ledger does not know it" in one["next"]
+
+
+@pytest.mark.requirement("CB-17")
+def test_undoing_the_adoption_of_a_block_that_cannot_be_tagged_says_so(purchaser: Purchaser):
+    block = elsewhere(purchaser.open(), P5, "--shared")
+    purchaser("adopt", block, "--yes")
+    assert "it has no owner tag of ours" in purchaser("adopt", block, "--undo", "--yes").out
 
 
 @pytest.mark.requirement("CB-17")
@@ -165,6 +175,7 @@ def test_json_has_every_time_and_the_owner(purchaser: Purchaser):
     assert set(result["blocks"][0]) == {
         "id", "type", "count", "zone", "state", "start", "end", "deadline", "extendable_from", "extendable_until",
         "extension_pending_to", "held", "owner", "pool", "intent", "fee_usd", "used", "strangers", "free", "next",
+        "unread",
     }  # fmt: skip
 
 

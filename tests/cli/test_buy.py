@@ -149,7 +149,7 @@ def test_a_block_that_starts_now_can_be_bought_although_its_start_moves(purchase
     ("what", "says"),
     [
         ("cb-00000000000000000", "is not among the offers you were shown"),
-        ("tp-000", "this ledger has no purchase 'tp-000'"),
+        ("tp-000", "and so no purchase 'tp-000'"),
         ("cr-000", "to buy more time on it: tidemill extend cr-000 --by TIME"),
         ("p5.48xlarge", "is neither an offer (cb-…) nor an intent (tp-…)"),
     ],
@@ -165,7 +165,10 @@ def test_the_pool_must_be_named_if_several_can_use_the_block(purchaser: Purchase
     purchaser("sim", "new", str(purchaser.sim), "--at", "2026-11-16T08:00:00Z")
     id_ = purchaser.offer()["id"]
     assert "several pools can use it (a, b); name one with --pool" in purchaser("buy", id_).err
-    assert "pool c cannot use it" in purchaser("buy", id_, "--pool", "c").err
+    assert (
+        "the requirements of pool c exclude p5.48xlarge, so it could not use it"
+        in purchaser("buy", id_, "--pool", "c").err
+    )
     assert purchaser("buy", id_, "--pool", "b", "--yes", "--json").json["intent"]["pool"] == "b"
 
 
@@ -176,7 +179,7 @@ def test_a_block_in_a_zone_without_subnet_is_not_bought(purchaser: Purchaser):
     purchaser.write(**CHEAP)
     result = purchaser("buy", id_, "--yes")
     assert (result.code, purchaser.calls("purchase")) == (2, 0)
-    assert "no subnet in us-east-1c, so nothing can start there; add one to spec.subnets" in result.err
+    assert "no subnet in us-east-1c, so nothing could start there" in result.err
 
 
 def test_a_block_larger_than_the_pools_limits_is_not_bought(purchaser: Purchaser):
@@ -190,19 +193,69 @@ def test_a_block_larger_than_the_pools_limits_is_not_bought(purchaser: Purchaser
     )
     result = purchaser("buy", purchaser.offer(*wish)["id"], "--yes")
     assert (result.code, purchaser.calls("purchase")) == (2, 0)
-    assert "allow 2 x p5.48xlarge, not 3; raise spec.limits of the pool, or buy fewer" in result.err
+    assert "allow 2 x p5.48xlarge, not 3: raise spec.limits of the pool, or buy fewer" in result.err
 
 
-def test_limits_too_small_besides_other_blocks_give_a_warning(purchaser: Purchaser):
+def test_limits_too_small_beside_other_blocks_refuse_it_or_give_a_warning(purchaser: Purchaser):
     purchaser.open()
     purchaser.write(pool("train", P5, limits={"nodes": 4}), **CHEAP)
     given = ("--count", "3", "--zone", "us-east-1a", "--duration", "14d")
     block = purchaser("sim", "buy-elsewhere", P5, *given).out.strip()
     assert purchaser("adopt", block, "--pool", "train", "--yes").code == 0
     assert "warning" not in purchaser("buy", purchaser.offer(P5, "--duration", "7d")["id"], answer="n\n").err
-    result = purchaser("buy", purchaser.offer(P5, "--count", "2", "--duration", "7d")["id"], "--yes")
-    assert result.code == 0
-    assert "warning: pool train has 3 instances in blocks at that time" in result.err
+    soon = (P5, "--count", "2", "--from", "2026-11-18", "--to", "2026-11-26", "--duration")
+    inside = purchaser("buy", purchaser.offer(*soon, "7d")["id"], "--yes")
+    assert (inside.code, purchaser.calls("purchase")) == (2, 0)
+    assert "allow 1 x p5.48xlarge beside its other blocks for most of that time, not 2" in inside.err
+    longer = purchaser("buy", purchaser.offer(*soon, "28d")["id"], "--yes")
+    assert longer.code == 0
+    assert (
+        "warning: the limits of pool train allow 1 x p5.48xlarge beside its other blocks for part"
+        in longer.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"sources": [{"type": "block", "zones": ["us-east-1b"]}]},
+            "cannot use a block in us-east-1a; it may be in",
+        ),
+        (
+            {"requirements": {"zones": ["us-east-1b"]}},
+            "cannot use a block in us-east-1a; it may be in us-east-1b",
+        ),
+        ({"sources": [{"type": "block", "tags": {"team": "x"}}]}, "uses only blocks with the tags team=x"),
+        (
+            {"sources": [{"type": "block", "ids": ["cr-1"]}]},
+            "uses only cr-1, so it could not use a new block",
+        ),
+        ({"limits": {"gpus": 8}}, "the limits of pool train allow 1 x p5.48xlarge, not 2"),
+        ({"sources": [{"type": "on-demand"}]}, "has no source of type block"),
+    ],
+    ids=["source zones", "zones", "tags", "ids", "gpus", "no block source"],
+)
+def test_a_block_that_its_pool_could_not_use_is_not_bought(purchaser: Purchaser, changes, says):
+    """When it is asked for, when it is approved, and when it is submitted."""
+
+    def wish(start: str, end: str) -> tuple[str, ...]:
+        dates = ("--from", f"2026-{start}", "--to", f"2026-{end}")
+        return (P5, "--count", "2", "--duration", "3d", "--zone", "us-east-1a", *dates)
+
+    purchaser.open()
+    waiting = purchaser.proposed(*wish("11-18", "11-19"))
+    approved = purchaser.approved(*wish("11-25", "11-26"))
+    purchaser.write(pool("train", P5, **changes))
+    for command in (
+        ("buy", purchaser.offer(*wish("12-05", "12-06"))["id"], "--pool", "train", "--yes"),
+        ("approve", waiting, "--yes"),
+        ("buy", approved, "--yes"),
+    ):
+        result = purchaser(*command, who="ana")
+        assert result.code != 0
+        assert says in result.err
+    assert purchaser.calls("purchase") == 0
 
 
 # --- who may, and how much ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tidemill.cli import main
 def test_lists_every_type_with_the_date_of_its_prices(capsys):
     assert main(["catalog"]) == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in load().types)
+    assert all((name in shown) == (kind.accelerator is not None) for name, kind in load().types.items())
     assert all(price_list.as_of in shown for price_list in load().price_lists)
 
 
@@ -53,7 +53,21 @@ def test_an_unknown_type_gives_the_nearest_name(capsys):
 
 def test_a_type_outside_the_family_exits_2(capsys):
     assert main(["catalog", "--family", "g6", "--type", "p5.48xlarge"]) == 2
-    assert "p5.48xlarge is not of family g6" in capsys.readouterr().err
+    assert (
+        "no type is all of that; leave one of --type, --family and --category out" in capsys.readouterr().err
+    )
+
+
+def test_types_without_accelerators_are_listed_where_they_are_named(capsys):
+    assert main(["catalog", "--category", "m"]) == 0
+    shown = capsys.readouterr().out
+    assert "m7i.large" in shown
+    assert "c7i.large" not in shown
+    assert main(["catalog", "--fits", "cpu=6,memory=20Gi"]) == 0
+    shown = capsys.readouterr().out
+    assert "dearer types; narrow with --category or --family" in shown
+    assert main(["catalog", "--category", "mm"]) == 2
+    assert "did you mean 'm'" in capsys.readouterr().err
 
 
 # --- --fits -------------------------------------------------------------------------------------------

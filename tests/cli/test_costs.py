@@ -11,9 +11,11 @@ import pytest
 from tests.decide.builders import NOW
 from tests.decide.purchases import intent
 from tests.store.ledgers import Opener
+from tidemill.catalog import load
 from tidemill.cli import main
 from tidemill.model.capacity import SourceKind
-from tidemill.model.purchases import BlockHours, CostLine
+from tidemill.model.purchases import Adoption, BlockHours, CostLine
+from tidemill.report.ledger_costs import not_counted
 
 pytestmark = pytest.mark.requirement("PE-16")
 Captured = pytest.CaptureFixture[str]
@@ -41,6 +43,41 @@ def test_costs_shows_pools_with_idle_hours_and_teams(address: str, capsys: Captu
     assert "pool g6 4.0 0 $8.00 $8.00 $0" in lines
     assert "team vision 1,000 $2,000 $6,880 $4,880" in lines
     assert "$15,368 in total, of which $8,960 for hours to come or not observed" in lines
+
+
+def test_costs_finds_the_ledger_that_the_other_verbs_use(
+    tmp_path: Path, opened: Opener, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+):
+    opened(f"sqlite:///{tmp_path / 'tidemill-ledger.db'}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEMILL_LEDGER", raising=False)
+    assert main(["costs"]) == 0
+    assert capsys.readouterr().out == "this ledger has no costs\n"
+
+
+def test_past_hours_that_no_engine_saw_are_told_and_not_called_idle_or_used():
+    """A block of 4 x 8 GPUs, a day old, of which an engine saw six hours."""
+    start = NOW - timedelta(days=1)
+    bought = intent(
+        "confirmed", reservation_ids=("cr-1",), fee_usd=10_000, start=start, end=start + timedelta(days=10),
+        inside={"duration": timedelta(days=10)},
+    )  # fmt: skip
+    adopted = [Adoption("cr-1", "p5", "ana", NOW), Adoption("cr-2", "p5", "ana", NOW)]
+    seen = [BlockHours("cr-1", "p5", held_h=6 * 32.0)]
+    found = not_counted(load(), [bought], seen, adopted, NOW)
+    assert (found.unobserved_gpu_hours, found.without_fee) == (18 * 32.0, ("cr-2",))
+    assert found.unobserved_usd == round(10_000 * 18 / 240, 2)
+
+
+def test_an_adopted_block_counts_nothing_and_costs_says_so(tmp_path: Path, opened: Opener, capsys: Captured):
+    url = f"sqlite:///{tmp_path / 'adopted.db'}"
+    ledger = opened(url)
+    ledger.adopt(Adoption("cr-9", "p5", "ana", NOW))
+    ledger.write_block_hours((BlockHours("cr-9", "p5", held_h=360 * 32.0),))
+    assert main(["costs", url]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "adopted, so their fee is not in this ledger and counts as $0: cr-9" in out
+    assert "11,520" in out  # fifteen days of 32 GPUs, all idle
 
 
 def test_json_has_all_figures(address: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -54,3 +55,26 @@ def test_jobs_of_a_stream_are_ordered_by_number():
 def test_an_unknown_name_gives_the_known_ones(written, says):
     with pytest.raises(SpecError, match=says):
         find_pod(written, GANG)
+
+
+CLUSTER = [
+    row("chat-5d9c-x", "Deployment/ml/chat"),
+    replace(row("chat-7f8b-y", "Deployment/web/chat"), name="web/chat-7f8b-y"),
+    row("train-7-abcde", "Job/ml/train-7"),
+]
+
+
+@pytest.mark.parametrize("written", ["ml/chat", "Deployment/ml/chat"])
+def test_a_workload_of_a_cluster_is_named_with_its_namespace(written: str) -> None:
+    assert find_pod(written, CLUSTER)[0].workload == "Deployment/ml/chat"
+
+
+@pytest.mark.parametrize("written", ["train-7", "Job/train-7", "ml/train-7", "Job/ml/train-7"])
+def test_a_short_name_will_do_where_it_is_unique(written: str) -> None:
+    assert find_pod(written, CLUSTER)[0].name.endswith("train-7-abcde")
+
+
+@pytest.mark.parametrize("written", ["chat", "Deployment/chat"])
+def test_a_short_name_of_two_namespaces_is_refused_with_both(written: str) -> None:
+    with pytest.raises(SpecError, match="name one of: Deployment/ml/chat, Deployment/web/chat"):
+        find_pod(written, CLUSTER)

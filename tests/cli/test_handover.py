@@ -79,3 +79,14 @@ def test_wrong_input_exits_2_with_a_hint(words: tuple[str, ...], sentence: str) 
 
 def test_a_block_without_services_has_nothing_to_hand_over() -> None:
     assert "No service runs on block-b now" in shown("block-b", "--at", "1h")
+
+
+def test_a_bought_block_is_known_by_the_name_that_status_shows() -> None:
+    """The name of its demand window: it has no other before it is bought."""
+    demo = Path(__file__).parents[2] / "examples" / "first-block.yaml"
+    result = run("week-47", "--dry-run", "-f", str(demo))
+    assert result.exit_code == 0, result.output
+    assert "Hand-over of " in result.stdout
+    unknown = run("week-48", "--dry-run", "-f", str(demo))
+    assert unknown.exit_code != 0
+    assert "there is no block 'week-48'" in unknown.output

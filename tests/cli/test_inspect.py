@@ -30,7 +30,7 @@ def test_inspect_reads_a_file_and_does_not_change_it(purchaser: Purchaser):
     assert told.code == 0, told.err
     assert "SIMULATED AWS in" in told.err
     (block,) = told.json["blocks"]
-    assert (block["held"], block["type"]) == ("ours", P5)
+    assert (block["held"], block["type"]) == ("tagged", P5)
     assert [one["would"] for one in told.json["claims"]] == ["own"]
     assert (block["state"], told.json["traps"]) == ("scheduled", [])
     assert purchaser.sim.read_bytes() == before

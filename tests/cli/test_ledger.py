@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.decide.builders import NOW
+from tests.decide.builders import NOW, failed_launch, launch_intent
 from tests.decide.purchases import intent
 from tests.store.ledgers import OURS, Opener
 from tidemill.cli import main
@@ -32,6 +33,20 @@ def test_show_prints_owner_decisions_and_people(address: str, capsys: pytest.Cap
     assert all(word in row for word in ("approved", "4 x p5.48xlarge, 14 d", "at most $30,000", "ana: yes"))
     assert "extend cr-7" in shown
     assert "proposed -> approved" in shown
+
+
+def test_launches_that_are_open_and_those_that_failed_are_two_numbers(
+    tmp_path: Path, opened: Opener, capsys: pytest.CaptureFixture[str]
+):
+    url, now = f"sqlite:///{tmp_path / 'launches.db'}", datetime.now(UTC)
+    ledger = opened(url)
+    for number in range(3):
+        ledger.write_launch(launch_intent(f"ti-{number}", written_at=now))
+    ledger.write_launch(failed_launch("ti-f", at=now))
+    assert main(["ledger", url]) == 0
+    assert (
+        "launches: 3 open, 1 failed within an hour; 0 instances paid by the hour" in capsys.readouterr().out
+    )
 
 
 def test_of_shows_the_history_of_one_intent(address: str, capsys: pytest.CaptureFixture[str]):

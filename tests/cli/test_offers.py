@@ -26,6 +26,7 @@ def test_several_types_counts_durations_and_zones_give_one_table_by_price(purcha
     assert (result.code, result.json["requests"]) == (0, 16)
     assert set(result.json) == {
         "at", "region", "requests", "interrupted", "failed", "refused", "offers", "alternatives", "tried",
+        "cut_short",
     }  # fmt: skip
     found = result.json["offers"]
     prices = [one["usd_per_gpu_h"] for one in found]
@@ -33,6 +34,16 @@ def test_several_types_counts_durations_and_zones_give_one_table_by_price(purcha
     kinds = {(one["type"], one["count"], one["asked_duration"], one["zone"]) for one in found}
     assert len(kinds) == 16
     assert all("2026-11-18" <= one["start"][:10] <= "2026-11-25" for one in found)
+
+
+def test_a_list_that_ec2_cut_short_says_so(purchaser: Purchaser):
+    """EC2 answers a request with six offers at most; on one day in one zone it has fewer."""
+    cut = purchaser.open()("offers", P5, "--count", "1", "--duration", "1d")
+    assert "EC2 answers a request with at most 6 offers, the cheapest, so there may be more" in cut.out
+    whole = purchaser(
+        "offers", P5, "--start", "2026-11-20", "--duration", "1d", "--zone", "us-east-1a", "--json"
+    )
+    assert (len(whole.json["offers"]) < 6, whole.json["cut_short"]) == (True, False)
 
 
 def test_the_table_shows_fee_and_price_compared_with_on_demand(purchaser: Purchaser):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -54,4 +56,13 @@ def test_a_missing_plan_or_solver_gives_a_hint(asked, monkeypatch):
     apart = str(Path(EXAMPLE).with_name("two-blocks.yaml"))
     assert "no CapacityPlan" in asked(apart, code=2)
     monkeypatch.setitem(sys.modules, "highspy", None)
-    assert "pip install 'tidemill[plan]'" in asked(EXAMPLE, code=2)
+    assert "pip install highspy" in asked(EXAMPLE, code=2)
+
+
+def test_the_default_install_has_the_solver_and_only_planning_imports_it():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    assert any(one.startswith("highspy") for one in project["dependencies"])
+    loads = "import sys, tidemill.cli, tidemill.decide; sys.exit('highspy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loads], check=False).returncode == 0

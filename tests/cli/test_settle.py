@@ -300,3 +300,13 @@ def test_several_processes_may_change_the_account_at_once(purchaser: Purchaser):
     ids = {other.communicate()[0].strip() for other in others}
     assert {one["id"] for one in purchaser.blocks()} == ids
     assert len(ids) == 4
+
+
+def test_blocks_says_what_settle_would_record(purchaser: Purchaser):
+    """The answer was lost, and AWS shows the block by its tag."""
+    intent = unanswered(purchaser)
+    purchaser.advance("10m")
+    shown = " ".join(purchaser("blocks").out.split())
+    (block,) = (one["id"] for one in purchaser.blocks() if one["intent"] == intent)
+    assert f"{intent} bought {block}, as AWS shows, and the answer was lost; record it" in shown
+    assert f"{intent} is confirmed: {block}" in purchaser("settle", intent, "--yes").out

@@ -16,6 +16,7 @@ from tests.engine.ports import Hands, Outside
 from tests.notify.receiver import Receiver
 from tests.notify.sample_alerts import hook, postman
 from tests.store.ledgers import Opener
+from tidemill.engine.clock import WallClock
 from tidemill.engine.loop import Tick
 from tidemill.model.errors import Retryable
 from tidemill.model.plan import Plan
@@ -25,7 +26,6 @@ from tidemill.notify.alert_tracker import HEARTBEAT_EVERY, AlertTracker
 from tidemill.notify.delivery import Alerting
 from tidemill.spec import Spec
 from tidemill.store.memory import FLICKERS, MemoryAlerts
-from tidemill.store.open_ledger import WallClock
 from tidemill.store.sql import SqlLedger
 
 

@@ -15,12 +15,12 @@ from tests.decide.builders import NOW
 from tests.engine.ports import Hands
 from tests.notify.receiver import Receiver, receiving
 from tests.notify.sample_alerts import GONE, hook, platform, postman
+from tidemill.engine.clock import WallClock
 from tidemill.model.errors import Retryable
 from tidemill.notify.delivery import CLAIMED_FOR, DeliveryThreads, abandon_unknown
 from tidemill.notify.targets import senders
 from tidemill.spec import Spec
 from tidemill.store.memory import MemoryAlerts
-from tidemill.store.open_ledger import WallClock
 
 QUICK = timedelta(seconds=20)
 

@@ -2,8 +2,8 @@
 
 Importing this module must stay cheap: a verb is imported when it is called, never for `--help`. Results go to stdout,
 everything else to stderr. Exit codes: 0 success, 1 failed (or the reader of our output closed the pipe), 2 wrong input,
-3 AWS does not allow it, 4 outcome unknown, 130 interrupted. With `--json` a failure is a JSON object on stdout too, so
-that a program can always parse stdout.
+3 AWS or the API server does not allow it, 4 outcome unknown, 5 another engine leads, 6 rehearsed safely but not served,
+130 interrupted. With `--json` a failure is a JSON object on stdout too, so that a program can always parse stdout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import click
 from tidemill import __version__
 from tidemill.model.errors import NotAllowed, OutcomeUnknown, SpecError, TidemillError
 
-EXIT_FAILED, EXIT_USER, EXIT_NOT_ALLOWED, EXIT_UNKNOWN, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+EXIT_FAILED, EXIT_USER, EXIT_NOT_ALLOWED, EXIT_UNKNOWN, EXIT_OVERTAKEN = 1, 2, 3, 4, 5
+EXIT_NOT_SERVED, EXIT_INTERRUPTED = 6, 130
 
 
 class Verb(NamedTuple):
@@ -40,6 +41,7 @@ VERBS = {
     "plan-blocks": Verb("plan_blocks", "plan_blocks", "Show which blocks the planner would buy, and why."),
     "why": Verb("status", "why", "Say in one sentence why a pod is pending."),
     "inspect": Verb("inspect", "inspect", "Show what is in an AWS account: blocks, endings, traps."),
+    "run": Verb("run", "run", "Run the controller beside a cluster."),
     "offers": Verb("offers", "offers", "Search for Capacity Blocks, cheapest per GPU-hour first."),
     "buy": Verb("buy", "buy", "Buy an offer, or an approved intent."),
     "approve": Verb("approve", "approve", "Approve or refuse purchases, or list those that wait."),
@@ -53,10 +55,13 @@ VERBS = {
     "alerts": Verb("alerts", "alerts", "List alerts and deliveries, or test a target."),
     "watchdog": Verb("alerts", "watchdog", "Alert when the engine is silent."),
     "iam": Verb("iam", "iam", "Print the minimal IAM policies for Tidemill."),
+    "rbac": Verb("rbac", "rbac", "Print the minimal Kubernetes roles for Tidemill."),
+    "admission": Verb("admission", "admission", "Hold workloads when they are created, and release them."),
     "sim": Verb("sim", "sim", "Create and control a simulated AWS account."),
     "catalog": Verb("catalog", "catalog", "List instance types, what pods can use, and prices."),
     "advise": Verb("advise", "advise", "Say which provisioner fits each pool, and why."),
-    "render": Verb("render", "render", "Print CloudFormation, Karpenter objects or user data."),
+    "render": Verb("render", "render", "Print CloudFormation, Karpenter objects, user data, agent."),
+    "node": Verb("node", "node", "Run what a GPU node needs: the deadline agent."),
     "schema": Verb("documents", "schema", "Print the JSON Schema of the documents."),
     "import": Verb("documents", "import_", "Convert the compute pools of other tools."),
 }
@@ -85,6 +90,12 @@ class _OutcomeUnknown(_Failed):
     """A purchase may have been made: a script must not just try again."""
 
     exit_code = EXIT_UNKNOWN
+
+
+class _Overtaken(_Failed):
+    """The ledger follows another leader: the process is started again and waits for its turn."""
+
+    exit_code = EXIT_OVERTAKEN
 
 
 class LazyGroup(click.Group):
@@ -130,6 +141,8 @@ def _failure_of(error: TidemillError) -> type[_Failed]:
         return _UserMistake
     if isinstance(error, NotAllowed):
         return _NotAllowed
+    if error.code == "overtaken":
+        return _Overtaken
     return _OutcomeUnknown if isinstance(error, OutcomeUnknown) else _Failed
 
 

@@ -127,9 +127,9 @@ def test(ctx: click.Context, name: str, documents: tuple[str, ...], as_json: boo
     On PagerDuty the test alert is resolved at once, so that nobody is paged. Exits 1 if the target did not accept it.
     """
     from tidemill.cli.loading import load_spec
+    from tidemill.engine.clock import WallClock
     from tidemill.model.alerts import AlertEvent
     from tidemill.notify.targets import sender
-    from tidemill.store.open_ledger import WallClock
 
     spec, _ = load_spec(documents)
     target = _target(spec.platform.spec.notifications, name)
@@ -213,11 +213,12 @@ def watchdog(
     stays unreadable.
     """
     from tidemill.cli.loading import load_spec
+    from tidemill.engine.clock import WallClock
     from tidemill.notify.targets import senders
     from tidemill.notify.watchdog import Watchdog
     from tidemill.store.ledger_owner import LedgerOwner
     from tidemill.store.memory import MemoryAlerts
-    from tidemill.store.open_ledger import WallClock, open_durable
+    from tidemill.store.open_ledger import open_durable
 
     spec, _ = load_spec(documents)
     platform, clock = spec.platform, WallClock()

@@ -62,23 +62,25 @@ def approve(
 
 def _decide(session: Session, intent_id: str, *, approved: bool, note: str, yes: bool) -> PurchaseIntent:
     intent = session.purchase(intent_id)
-    for line in summary_lines(session.spec, intent, None, session.ledger.spending(session.now())):
+    for line in summary_lines(session.spec, intent, None, session.books.spending(session.now())):
         click.echo(line, err=True)
     click.echo(f"You are {session.who}.", err=True)
 
     # Check before asking: a person who may not decide should not be asked.
     now = session.now()
     verdict = Verdict(session.who, now, approved, note)
-    with_verdict(session.spec.platform, intent, verdict, session.ledger.spending(now))
+    listed = session.cloud.reservations() if approved else ()
+    with_verdict(session.books, session.spec, intent, verdict, listed)
     if approved and not confirmed("Approve it?", yes=yes):
         raise Refused("not approved: you did not say yes; nothing was recorded. To refuse it, add --refuse")
     return record_verdict(
         session.ledger,
-        session.spec.platform,
+        session.spec,
         intent,
         who=session.who,
         approved=approved,
         at=session.now(),
+        listed=listed,
         note=note,
     )
 
@@ -100,7 +102,7 @@ def _print_decided(session: Session, decided_intents: list[PurchaseIntent], as_j
 
 
 def _print_waiting(session: Session, as_json: bool) -> None:
-    waiting = [intent for intent in session.ledger.purchases() if _waits(session, intent)]
+    waiting = [intent for intent in session.books.purchases() if _waits(session, intent)]
     if as_json:
         click.echo(
             json.dumps(
@@ -135,12 +137,12 @@ def _waits(session: Session, intent: PurchaseIntent) -> bool:
 
 
 def _is_granted(session: Session, intent: PurchaseIntent) -> bool:
-    return not_granted(session.spec.platform, intent, session.ledger.spending(session.now())) is None
+    return not_granted(session.spec.platform, intent, session.books.spending(session.now())) is None
 
 
 def _waits_for(session: Session, intent: PurchaseIntent) -> str:
     if expired(intent, session.now()):
         return "it has expired"
-    spending = session.ledger.spending(session.now())
+    spending = session.books.spending(session.now())
     why_not = not_granted(session.spec.platform, intent, spending)
     return "it may be bought" if why_not is None else purchase_sentence(why_not)

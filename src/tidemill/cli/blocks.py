@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
+from tidemill.cli.kube_session import with_session_or_cluster
 from tidemill.cli.session import JSON, YES, Session, with_session
 from tidemill.cli.settle import NOT_BOUGHT_AFTER
 from tidemill.cli.terminal import confirmed, console, table
 from tidemill.engine.ownership import snapshot_of
-from tidemill.model.capacity import LIVE_STATES
+from tidemill.model.capacity import LIVE_STATES, NEVER_CAME_STATES
 from tidemill.model.errors import PortError, Refused, SpecError
 from tidemill.model.purchases import IN_DOUBT, Adoption, PurchaseIntent, PurchaseState
 from tidemill.report.holdings import Holding, HoldingRecords, holdings
@@ -20,18 +22,24 @@ from tidemill.report.rows import plain
 from tidemill.spec import names
 from tidemill.spec.compute_pool import matches
 
+if TYPE_CHECKING:
+    from tidemill.cli.live import LiveSession
+    from tidemill.report import BlockRow
+
 
 @click.command(short_help="List every block and what to do next.")
 @JSON
-@with_session
-def blocks(session: Session, as_json: bool) -> None:
+@with_session_or_cluster
+def blocks(session: Session | LiveSession, as_json: bool) -> None:
     """List every Capacity Block of the account: state, times, owner, and what to do next.
 
     Blocks that were bought elsewhere are listed as untracked. A tag does not make a block ours; only `tidemill adopt`
     does. "drained by" is when its nodes must be drained: when EC2 ends them, or earlier if the pool's provisioner
-    ends them earlier.
+    ends them earlier. With --kube: also what runs on them, as the cluster shows it; then nothing is written, not even
+    a new ledger.
     """
     found = _holdings(session)
+    running = _running(session)
     if as_json:
         head = {
             "at": plain(session.now()),
@@ -39,32 +47,56 @@ def blocks(session: Session, as_json: bool) -> None:
             "region": session.spec.platform.spec.region,
         }
         doubt = [intent.id for intent in _outcome_unknown(session)]
-        click.echo(
-            json.dumps({**head, "blocks": [plain(holding) for holding in found], "in_doubt": doubt}, indent=2)
-        )
+        rows = [{**plain(holding), **_plain_running(running.get(holding.id))} for holding in found]
+        click.echo(json.dumps({**head, "blocks": rows, "in_doubt": doubt}, indent=2))
         return
     _print(found)
+    for row in running.values():
+        click.echo(f"{row.id}: {row.nodes_up} nodes up with {row.pods} pods")
     for line in _missing_at_aws(session, found):
         click.echo(line)
     for intent in _outcome_unknown(session):
-        click.echo(
-            f"{intent.id} may have bought a block; its outcome is unknown: tidemill settle {intent.id}"
-        )
+        click.echo(_doubt(intent, found))
 
 
-def _missing_at_aws(session: Session, found: tuple[Holding, ...]) -> list[str]:
+def _doubt(intent: PurchaseIntent, found: tuple[Holding, ...]) -> str:
+    """What AWS shows of a purchase whose answer was lost: the same that `tidemill settle` would record."""
+    made = [holding for holding in found if holding.intent == intent.id]
+    look = f"tidemill settle {intent.id}"
+    if not made or intent.extends:
+        return f"{intent.id} may have bought a block; its outcome is unknown: {look}"
+    ids = ", ".join(holding.id for holding in made)
+    if all(holding.state in NEVER_CAME_STATES for holding in made):
+        return f"{intent.id} made {ids}, whose payment failed; record that nothing was bought: {look}"
+    return f"{intent.id} bought {ids}, as AWS shows, and the answer was lost; record it: {look}"
+
+
+def _running(session: Session | LiveSession) -> dict[str, BlockRow]:
+    """What runs on our blocks, by id; of a session without a cluster nothing is known."""
+    if isinstance(session, Session):
+        return {}
+    from tidemill.cli.live import look
+
+    return {row.id: row for row in look(session).status.blocks}
+
+
+def _plain_running(row: BlockRow | None) -> dict[str, int]:
+    return {} if row is None else {"nodes_up": row.nodes_up, "pods": row.pods}
+
+
+def _missing_at_aws(session: Session | LiveSession, found: tuple[Holding, ...]) -> list[str]:
     """Blocks that we bought and EC2 does not list: its lists can be late, and leave out what ended."""
     shown = {holding.id for holding in found}
     return [
         f"{intent.id} bought {id_}; {_since_when(session, intent)}"
-        for intent in session.ledger.purchases()
+        for intent in session.books.purchases()
         if intent.state is PurchaseState.CONFIRMED and intent.envelope.earliest_end > session.now()
         for id_ in intent.reservation_ids
         if id_ not in shown
     ]
 
 
-def _since_when(session: Session, intent: PurchaseIntent) -> str:
+def _since_when(session: Session | LiveSession, intent: PurchaseIntent) -> str:
     since = intent.state_at or intent.proposed_at
     if session.now() < since + NOT_BOUGHT_AFTER:
         return "AWS does not list it yet"
@@ -73,12 +105,12 @@ def _since_when(session: Session, intent: PurchaseIntent) -> str:
     )
 
 
-def _outcome_unknown(session: Session) -> list[PurchaseIntent]:
-    return [intent for intent in session.ledger.purchases() if intent.state in IN_DOUBT]
+def _outcome_unknown(session: Session | LiveSession) -> list[PurchaseIntent]:
+    return [intent for intent in session.books.purchases() if intent.state in IN_DOUBT]
 
 
-def _holdings(session: Session) -> tuple[Holding, ...]:
-    books = HoldingRecords(session.ledger.purchases(), session.ledger.adoptions())
+def _holdings(session: Session | LiveSession) -> tuple[Holding, ...]:
+    books = HoldingRecords(session.books.purchases(), session.books.adoptions())
     return holdings(
         session.spec, session.cloud.reservations(), session.cloud.instances(), books, session.now()
     )
@@ -121,7 +153,8 @@ def adopt(session: Session, block: str, pool: str, undo: bool, yes: bool, as_jso
     """Adopt BLOCK (cr-…), bought elsewhere or shared by another account: from now on the engine uses it.
 
     The adoption is recorded in the ledger with your identity. The block gets our owner tag, if EC2 allows it; a block
-    that another account shares cannot be tagged. --undo reverses it, while none of our nodes runs on the block.
+    that another account shares cannot be tagged. --undo reverses it, while none of our nodes runs on the block, and
+    empties the owner tag.
     """
     if undo:
         _undo_adoption(session, block, yes=yes, as_json=as_json)
@@ -155,7 +188,7 @@ def adopt(session: Session, block: str, pool: str, undo: bool, yes: bool, as_jso
 
 def _undo_adoption(session: Session, block: str, *, yes: bool, as_json: bool) -> None:
     """Refused while our nodes run on it: the engine would no longer drain or end them."""
-    adoption = next((known for known in session.ledger.adoptions() if known.reservation_id == block), None)
+    adoption = next((known for known in session.books.adoptions() if known.reservation_id == block), None)
     if adoption is None or adoption.given_up:
         raise SpecError(f"{block} is not adopted in this ledger; list blocks with: tidemill blocks")
     ours = sum(
@@ -171,10 +204,31 @@ def _undo_adoption(session: Session, block: str, *, yes: bool, as_json: bool) ->
     ):
         raise Refused("still adopted: you said no")
     session.ledger.adopt(replace(adoption, who=session.who, at=session.now(), given_up=True))
-    sentence = f"{block} no longer belongs to {session.deployment}; its tags are unchanged"
+    owner_tag = _empty_owner_tag(session, adoption)
+    sentence = f"{block} no longer belongs to {session.deployment}; {owner_tag}"
     click.echo(
         json.dumps({"id": block, "who": session.who, "said": sentence}, indent=2) if as_json else sentence
     )
+
+
+def _empty_owner_tag(session: Session, adoption: Adoption) -> str:
+    """What became of the tags that the adoption wrote. EC2's port sets tags only: an empty owner is no owner."""
+    block = adoption.reservation_id
+    shown = next((one for one in session.cloud.reservations() if one.id == block), None)
+    written = dict(shown.tags) if shown is not None else {}
+    if written.get(names.TAG_OWNER) != session.deployment:
+        return "it has no owner tag of ours"
+    emptied = [(names.TAG_OWNER, "")]
+    if adoption.pool and written.get(names.TAG_POOL) == adoption.pool:
+        emptied.append((names.TAG_POOL, ""))
+    try:
+        session.cloud.tag_reservation(block, tuple(emptied))
+    except (Refused, PortError) as error:
+        return (
+            f"its tag {names.TAG_OWNER}={session.deployment} could not be emptied ({error}): remove it, or other tools"
+            " still take it for ours"
+        )
+    return f"its tag {names.TAG_OWNER} is empty now"
 
 
 def _check_adoptable(session: Session, found: Holding, pool: str) -> None:
@@ -183,6 +237,10 @@ def _check_adoptable(session: Session, found: Holding, pool: str) -> None:
     if found.held == "another's":
         raise Refused(
             f"{found.id} belongs to deployment {found.owner} by its tag; remove {names.TAG_OWNER} if that is wrong"
+        )
+    if found.unread:
+        raise Refused(
+            f"the record of {found.id} cannot be read: {found.unread}; it cannot be adopted before it can"
         )
     if found.state not in LIVE_STATES:
         raise Refused(

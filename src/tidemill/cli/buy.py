@@ -20,8 +20,8 @@ from tidemill.cli.purchase_summary import purchase_document, summary_lines
 from tidemill.cli.session import JSON, YES, Session, with_session
 from tidemill.cli.settle import confirm_from_aws
 from tidemill.cli.terminal import confirmed
-from tidemill.decide.read_models import not_granted, over_budget
-from tidemill.engine.ownership import with_true_owners
+from tidemill.decide.read_models import not_granted, over_budget, why_not_wanted
+from tidemill.engine.ownership import held_beside, with_true_owners
 from tidemill.model.capacity import OVER_STATES, Reservation
 from tidemill.model.ec2_facts import is_legal_duration
 from tidemill.model.errors import NoCapacity, OutcomeUnknown, PortError, Refused, SpecError
@@ -56,7 +56,11 @@ def buy(session: Session, what: str, pool: str | None, another: bool, yes: bool,
     """Buy OFFER (cb-…, from `tidemill offers`), or INTENT (tp-…) that is approved.
 
     Shows what it is, what it costs and who must approve it, then asks. --yes skips the question, not the approval.
-    A block cannot be cancelled or refunded. Exits 1 if nothing was bought, 4 if nobody knows whether it was.
+    A block cannot be cancelled or refunded.
+
+    Exits 0 if it was bought, or proposed and waits for approval; 1 if it was not bought; 2 if what was asked for makes
+    no sense, such as a block that no pool can use; 3 if AWS denies a permission; 4 if nobody knows whether it was
+    bought.
     """
     if what.startswith("tp-"):
         _buy_intent(session, what, yes=yes, as_json=as_json)
@@ -135,11 +139,12 @@ def _buy_offer(
     if cached is None:
         raise SpecError(f"{offer_id} is not among the offers you were shown; search again: tidemill offers")
     offer = _search_again(session, cached)
-    used_by = pool_for(session, offer, pool)
+    blocks = our_reservations(session)
+    used_by = pool_for(session, offer, pool, blocks)
     why_not = over_date_limit(held_by_date(session.cloud.reservations()), offer.count, offer.start, offer.end)
     if why_not:
         raise Refused(why_not)
-    if warning := limit_warning(session, used_by, offer, our_reservations(session)):
+    if warning := limit_warning(session, used_by, offer, blocks):
         click.echo(f"warning: {warning}", err=True)
 
     def intent(attempt: int) -> PurchaseIntent:
@@ -172,7 +177,7 @@ def _search_again(session: Session, cached: CachedOffer) -> Offer:
 def _propose_and_buy(
     session: Session, request: PurchaseRequest, *, another: bool, yes: bool, as_json: bool
 ) -> None:
-    platform, spending = session.spec.platform, session.ledger.spending(session.now())
+    platform, spending = session.spec.platform, session.books.spending(session.now())
     if platform.spec.approval.mode == "propose":
         raise Refused(
             "the Platform's approval.mode is propose, so nothing is bought; set it to one, two or auto"
@@ -183,7 +188,7 @@ def _propose_and_buy(
     _print_summary(session, intent, request.fee_usd)
     if not confirmed("Extend it?" if intent.extends else "Buy it?", yes=yes):
         raise Refused("not bought: you said no")
-    for stale in expired_requests(session.ledger.purchases(), intent, session.now()):
+    for stale in expired_requests(session.books.purchases(), intent, session.now()):
         voided = replace(
             stale,
             state=PurchaseState.VOIDED,
@@ -218,7 +223,10 @@ def _buy_intent(session: Session, intent_id: str, *, yes: bool, as_json: bool) -
         by = format_duration(intent.envelope.duration)
         again = f"extend {intent.extends} --by {by}" if intent.extends else "offers"
         raise Refused(f"{intent_id} has expired and cannot be bought; propose it again: tidemill {again}")
-    if why_not := not_granted(session.spec.platform, intent, session.ledger.spending(session.now())):
+    held = held_beside(intent, session.cloud.reservations(), session.books, session.deployment, session.now())
+    if not_wanted := why_not_wanted(session.spec, intent, held, session.now()):
+        raise Refused(f"{intent_id} is not bought: {purchase_sentence(not_wanted)}", code=not_wanted.kind)
+    if why_not := not_granted(session.spec.platform, intent, session.books.spending(session.now())):
         raise Refused(f"{intent_id} may not be bought: {purchase_sentence(why_not)}", code=why_not.kind)
     _print_summary(session, intent, None)
     if not confirmed("Buy it?", yes=yes):
@@ -244,7 +252,7 @@ def check_duplicate(session: Session, request: PurchaseRequest, *, another: bool
 
     EC2 sells the same block under ever new ids, so comparing ids is not enough. `another` allows a second one.
     """
-    purchases, now = session.ledger.purchases(), session.now()
+    purchases, now = session.books.purchases(), session.now()
     before = earlier_attempts(session.spec.platform, purchases, request.offer_id)
     for earlier in (before, earlier_attempts(session.spec.platform, purchases, request.typed)):
         if earlier and is_live(earlier[-1], now) and not another:
@@ -294,7 +302,7 @@ def _duplicate_message(intent: PurchaseIntent) -> str:
 
 def our_reservations(session: Session) -> list[Reservation]:
     """All reservations of the account, each with the owner that the ledger knows."""
-    ledger = session.ledger
+    ledger = session.books
     shown = session.cloud.reservations()
     return list(
         with_true_owners(shown, ledger.purchases(), ledger.adoptions(), session.deployment, session.now())
@@ -317,13 +325,22 @@ def _submit(session: Session, intent: PurchaseIntent, *, as_json: bool) -> None:
         if not _may_have_been_bought(session, intent.id):
             raise
         raise OutcomeUnknown(
-            f"nobody knows whether {intent.id} was bought: AWS did not answer. It is not submitted again, and its fee "
-            f"counts as spent. AWS shows a purchase within minutes; look for it: tidemill settle {intent.id}. Do not "
-            "buy the same again before that"
+            f"nobody knows whether {intent.id} was bought: {_what_aws_said(error)}. It is not submitted again, and"
+            f" its fee counts as spent. AWS shows a purchase within minutes; look for it: tidemill settle {intent.id}."
+            " Do not buy the same again before that"
         ) from error
     after = session.purchase(intent.id)
+    if after.state is not PurchaseState.CONFIRMED:
+        raise Refused(f"{intent.id}: {answer}", code=after.reason.kind if after.reason else "")
     sentence = f"{intent.id}: {answer}. Follow it with: tidemill blocks"
     _print_result(session, after, after.fee_usd, sentence, as_json)
+
+
+def _what_aws_said(error: BaseException) -> str:
+    """AWS's code and sentence, and the id of the call for its support."""
+    if not isinstance(error, PortError) or not error.code:
+        return "AWS did not answer"
+    return f"{error}{f', request id {error.request_id}' if error.request_id else ''}"
 
 
 def _may_have_been_bought(session: Session, intent_id: str) -> bool:
@@ -335,7 +352,7 @@ def _may_have_been_bought(session: Session, intent_id: str) -> bool:
 
 
 def _print_summary(session: Session, intent: PurchaseIntent, fee_usd: int | None) -> None:
-    for line in summary_lines(session.spec, intent, fee_usd, session.ledger.spending(session.now())):
+    for line in summary_lines(session.spec, intent, fee_usd, session.books.spending(session.now())):
         click.echo(line, err=True)
 
 

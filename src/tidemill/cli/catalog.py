@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="The refreshed catalog of this region, if there is one. Default: as shipped.",
 )
+@click.option("--category", metavar="NAME", help="Only this category, for example p or m.")
 @click.option("--family", help="Only this family, for example p5 or g6e.")
 @click.option("--type", "type_name", metavar="NAME", help="Only this type, for example p5.48xlarge.")
 @click.option(
@@ -42,10 +43,12 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def catalog(
-    ctx: click.Context, region: str | None, family: str | None, type_name: str | None, requests: str | None,
-    as_json: bool,
+    ctx: click.Context, region: str | None, category: str | None, family: str | None, type_name: str | None,
+    requests: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """List instance types, what pods can use of them, and prices.
+
+    Types without accelerators are listed where --category, --family or --type names them, or with --fits.
 
     Prices are dollars per instance-hour; a Capacity Block is paid up front for its whole time. The whole-node request
     is what a pod should request to get a node for itself.
@@ -63,8 +66,10 @@ def catalog(
         click.echo(
             f"note: there is no newer refreshed catalog for '{region}'; this is the shipped one", err=True
         )
-    chosen = _choose(shown, family, type_name)
     wanted = None if requests is None else parse_requests(requests)
+    chosen = _choose(shown, category, family, type_name)
+    if wanted is None and not (category or family or type_name):
+        chosen = [t for t in chosen if t.accelerator is not None]
     if as_json:
         body = _types(chosen) if wanted is None else fits_document(chosen, wanted)
         click.echo(json.dumps({**_dates(shown), **body}, indent=2))
@@ -74,16 +79,24 @@ def catalog(
         _print_fits(shown, chosen, wanted)
 
 
-def _choose(known: Catalog, family: str | None, type_name: str | None) -> list[InstanceType]:
+def _choose(
+    known: Catalog, category: str | None, family: str | None, type_name: str | None
+) -> list[InstanceType]:
     types = known.types.values()
-    if type_name is not None and type_name not in known.types:
-        raise SpecError(_unknown("instance type", type_name, known.types))
-    families = dict.fromkeys(t.family for t in types)
-    if family is not None and family not in families:
-        raise SpecError(_unknown("family", family, families))
-    chosen = [t for t in types if family in (None, t.family) and type_name in (None, t.name)]
+    for what, written, there in (
+        ("instance type", type_name, list(known.types)),
+        ("family", family, list(dict.fromkeys(t.family for t in types))),
+        ("category", category, list(dict.fromkeys(t.category for t in types))),
+    ):
+        if written is not None and written not in there:
+            raise SpecError(_unknown(what, written, there))
+    chosen = [
+        t
+        for t in types
+        if category in (None, t.category) and family in (None, t.family) and type_name in (None, t.name)
+    ]
     if not chosen:
-        raise SpecError(f"{type_name} is not of family {family}; leave one of --type and --family out")
+        raise SpecError("no type is all of that; leave one of --type, --family and --category out")
     return chosen
 
 
@@ -136,7 +149,13 @@ def _print_fits(known: Catalog, types: Sequence[InstanceType], wanted: Amounts) 
     if not fits:
         stdout.print(f"{why_nothing_fits(types, wanted)}.")
         return
-    stdout.print(fits_table(fits, stdout.width))
+    stdout.print(fits_table(fits[:_MOST_SHOWN], stdout.width))
+    if len(fits) > _MOST_SHOWN:
+        more = len(fits) - _MOST_SHOWN
+        stdout.print(
+            f"and {more} dearer types; narrow with --category or --family, or see all with --json",
+            style="dim",
+        )
     stdout.print(f"\n{suggestion_text(fits)}", soft_wrap=True)
     for price_list in known.price_lists:
         if price_list.kind == "on-demand":
@@ -182,7 +201,7 @@ def _cells(t: InstanceType) -> tuple[str, ...]:
 
 
 def _request(request: Amounts) -> str:
-    return f"{amount(request, 'cpu') / 1000:g} CPU / {amount(request, 'memory') // GIB} GiB"
+    return f"{amount(request, 'cpu') / 1000:g} CPU / {amount(request, 'memory') / GIB:g} GiB"
 
 
 catalog.add_command(refresh)
@@ -200,6 +219,7 @@ _RESOURCES = {
 }
 _KEYS = {resource: word for word, resource in _RESOURCES.items()}
 _LABELS = {"gpu": "GPU", "cpu": "CPU", "memory": "memory", "efa": "EFA", "neuron": "Neuron"}
+_MOST_SHOWN = 40  # every type with accelerators, and the cheaper ones of the others
 _WIDE_TABLE = 96  # columns from which there is space for the last column
 
 

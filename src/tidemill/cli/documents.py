@@ -18,6 +18,7 @@ from tidemill.spec.problem import Problem, suggestion
 
 if TYPE_CHECKING:
     from tidemill.spec.importers import Imported
+    from tidemill.spec.read import Loaded
 
 EXIT_USER = 2
 _FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -43,10 +44,26 @@ def validate(ctx: click.Context, given: tuple[Path, ...], as_json: bool, strict:
     if as_json:
         _print(json.dumps({"ok": ok, "problems": [_as_json(each) for each in loaded.problems]}, indent=2))
     else:
+        if apart := _several_platforms(loaded):
+            _print(apart)
         for problem in loaded.problems:
             _print(str(problem))
         _print(_verdict(loaded.problems, len(loaded.documents), len(set(files))))
     ctx.exit(0 if ok else EXIT_USER)
+
+
+def _several_platforms(loaded: Loaded) -> str:
+    """Files that were meant to be checked apart: most of their problems come from being read together."""
+    from tidemill.spec.check.document_set import of_kind
+    from tidemill.spec.platform import Platform
+
+    files = {document.parsed.file for document in of_kind(loaded.documents, Platform)}
+    if len(files) < 2 or not loaded.errors:
+        return ""
+    return (
+        f"{len(files)} of the files have a Platform, and all files are read as one set: what they share is an error"
+        " below; to check them apart, run `tidemill validate` for each"
+    )
 
 
 @click.command()
@@ -87,7 +104,8 @@ def ryvn(ctx: click.Context, files: tuple[Path, ...], output: Path | None) -> No
 def karpenter(ctx: click.Context, files: tuple[Path, ...], output: Path | None) -> None:
     """Convert Karpenter NodePools and EC2NodeClasses (v1), from files or the output of `kubectl get -o yaml`.
 
-    What cannot be converted is listed on stderr, with its line.
+    What cannot be converted is listed on stderr, with its line. An object with an error is left out; the others are
+    written, and the exit code is 2.
     """
     from tidemill.spec.importers.karpenter import import_karpenter
 
@@ -111,11 +129,15 @@ def _write(ctx: click.Context, imported: Imported, output: Path | None) -> None:
         ctx.exit(EXIT_USER)
     if output is None:
         _print(imported.text.rstrip("\n"))
-        return
-    try:
-        output.write_text(imported.text, encoding="utf-8")
-    except OSError as error:
-        raise SpecError(f"cannot write {output}: {error.strerror}") from error
+    else:
+        try:
+            output.write_text(imported.text, encoding="utf-8")
+        except OSError as error:
+            raise SpecError(f"cannot write {output}: {error.strerror}") from error
+    if any(problem.severity == "error" for problem in imported.problems):
+        names = _printable(", ".join(imported.left_out), sys.stderr.encoding) or "what could not be read"
+        click.echo(f"error: left out for the errors above: {names}; the rest is written", err=True)
+        ctx.exit(EXIT_USER)
 
 
 def _as_json(problem: Problem) -> dict[str, str | int]:

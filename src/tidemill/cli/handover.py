@@ -6,10 +6,12 @@ The engine hands over by itself when the time comes. This verb shows the plan an
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
+from tidemill.cli.kube_session import LiveChoice, live_options
 from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ BY_ITSELF = (
 @click.argument("after", metavar="[B]", required=False, default="")
 @click.option(
     "-f", "--file", "files", multiple=True, envvar="TIDEMILL_FILES", metavar="FILE",
-    help="Documents with a Scenario, or `demo`. May be given several times.",
+    help="Documents with a Scenario, or `demo`; with --kube: the engine's documents. May be given several times.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the steps. This verb never changes anything.")
 @click.option(
@@ -38,20 +40,27 @@ BY_ITSELF = (
     "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of all random draws."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@live_options
 def handover(
-    before: str, after: str, files: tuple[str, ...], dry_run: bool, at: str | None, seed: int, as_json: bool
-) -> None:
-    """Show how services will move from block A to block B (names or reservation ids).
+    before: str, after: str, files: tuple[str, ...], dry_run: bool, at: str | None, seed: int, as_json: bool,
+    live: LiveChoice | None,
+) -> None:  # fmt: skip
+    """Show how services will move from block A to block B (reservation ids, or names as `status` shows them).
 
     For each service on A: its method and what is missing for a better one, its minimum replicas, the overlap it needs
     and has, the time of each step, how long it would be below its minimum, and what would help at which price.
-    Without B: services move to any capacity that lasts longer than A.
+    Without B: services move to any capacity that lasts longer than A. With --kube --aws: in the running cluster now.
     """
     if not dry_run:
         click.echo(json.dumps({"dry_run": False, "said": BY_ITSELF}) if as_json else BY_ITSELF)
         return
     if not files:
         raise SpecError("no documents; name files with a Scenario: -f FILE, or -f demo")
+    if live is not None:
+        if at is not None:
+            raise SpecError("--at works with scenarios only; --kube always shows the cluster as it is now")
+        _show_live(files, before, after, live, as_json=as_json)
+        return
     from tidemill.cli.playback import observe_and_decide, reservation_names
     from tidemill.render.display_names import DisplayNames
     from tidemill.render.handover_text import hand_over_text
@@ -72,6 +81,30 @@ def handover(
     click.echo(hand_over_text(report, names))
 
 
+def _show_live(files: tuple[str, ...], before: str, after: str, live: LiveChoice, *, as_json: bool) -> None:
+    from tidemill.cli.live import live_session, look, show
+    from tidemill.render.handover_text import hand_over_text
+    from tidemill.report.handover import hand_over
+
+    with live_session(files, live) as session:
+        view = look(session)
+        known = {name: row.id for row in view.status.blocks for name in (row.id, row.name)}
+        first, second = _known_block(before, known), _known_block(after, known) if after else ""
+        if first == second:
+            raise SpecError(f"'{before}' and '{after}' are the same block")
+        report = hand_over(session.spec, view.world, first, second)
+        show(view, report.as_json(), lambda: hand_over_text(report, view.names), as_json=as_json)
+
+
+def _known_block(written: str, known: Mapping[str, str]) -> str:
+    if written in known:
+        return known[written]
+    from tidemill.spec.problem import suggestion
+
+    hint = suggestion(written, sorted(known)) if known else "AWS shows no block of this deployment"
+    raise SpecError(f"there is no block '{written}'; {hint}")
+
+
 def _rehearsed(files: tuple[str, ...], before: str, at: str | None, seed: int) -> Rehearsal:
     from tidemill.cli.loading import load_scenario
     from tidemill.cli.playback import run_until
@@ -81,6 +114,7 @@ def _rehearsed(files: tuple[str, ...], before: str, at: str | None, seed: int) -
     spec, document = load_scenario(files)
     rehearsal = Rehearsal(spec, document, seed)
     if at is None:
+        _run_until_known(rehearsal, before)
         _run_until_ready(rehearsal, _block(rehearsal, before))
     else:
         run_until(rehearsal, parse_at(at, document))
@@ -88,16 +122,23 @@ def _rehearsed(files: tuple[str, ...], before: str, at: str | None, seed: int) -
 
 
 def _block(rehearsal: Rehearsal, written: str) -> str:
-    """A reservation's id, from its name in the scenario or its id."""
-    names = rehearsal.cloud.names
-    ids = {block.id for block in rehearsal.cloud.all_reservations()}
-    if written in names:
-        return names[written]
-    if written in ids:
-        return written
-    from tidemill.spec.problem import suggestion
+    """A reservation's id, from its id or the name that `status` shows: of the scenario, or of its demand window."""
+    return _known_block(written, _names(rehearsal))
 
-    raise SpecError(f"there is no block '{written}'; {suggestion(written, sorted({*names, *ids}))}")
+
+def _names(rehearsal: Rehearsal) -> dict[str, str]:
+    ids = {block.id: block.id for block in rehearsal.cloud.all_reservations()}
+    bought = {
+        intent.window: id_ for intent in rehearsal.ledger.purchases() for id_ in intent.reservation_ids[:1]
+    }
+    return {**ids, **bought, **rehearsal.cloud.names}
+
+
+def _run_until_known(rehearsal: Rehearsal, written: str) -> None:
+    """A block that is bought in the scenario has no name before that."""
+    windows = {window.name for plan in rehearsal.spec.plans.values() for window in plan.spec.demand}
+    while written in windows and written not in _names(rehearsal) and rehearsal.step():
+        pass
 
 
 def _run_until_ready(rehearsal: Rehearsal, block: str) -> None:

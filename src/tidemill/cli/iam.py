@@ -66,7 +66,7 @@ def _place(files: tuple[str, ...]) -> PolicyScope:
     from tidemill.aws.iam import PolicyScope
 
     if not files:
-        return PolicyScope()
+        return PolicyScope(topics=("arn:aws:sns:REGION:ACCOUNT:TOPIC",))
     from tidemill.cli.loading import load_spec
 
     spec, _ = load_spec(files)
@@ -79,6 +79,7 @@ def _place(files: tuple[str, ...]) -> PolicyScope:
         account=platform.account_id or blank.account,
         node_roles=tuple(sorted(roles)) or blank.node_roles,
         cluster=platform.cluster.name,
+        topics=tuple(sorted({target.topic_arn for target in platform.notifications if target.topic_arn})),
     )
 
 

@@ -232,7 +232,7 @@ def _idle(block: InspectedBlock) -> str:
 def _whose(block: InspectedBlock) -> str:
     if block.held == "untracked":
         return block.held
-    who = "ours" if block.held == "ours" else f"deployment {block.owner}"
+    who = "tagged ours" if block.held == "tagged" else f"another's: {block.owner}"
     return f"{who}, pool {block.pool}" if block.pool else who
 
 

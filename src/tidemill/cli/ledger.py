@@ -12,13 +12,14 @@ import click
 
 from tidemill.cli.session import AWS, FILES, JSON, SIM, YES
 from tidemill.cli.terminal import console, table
-from tidemill.model.errors import Refused
+from tidemill.model.errors import OutcomeUnknown, Refused
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from tidemill.model.purchases import PurchaseIntent
+    from tidemill.ports import Ledger
     from tidemill.store.rebuild import Rebuilt
     from tidemill.store.sql import AuditLine, SqlLedger
 
@@ -57,7 +58,8 @@ def show(address: str, subject: str | None, as_json: bool) -> None:
     ADDRESS is the address of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db or
     postgresql://tidemill@db/ledger. Default: TIDEMILL_LEDGER. Nothing is changed.
     """
-    from tidemill.store.open_ledger import WallClock, read_ledger
+    from tidemill.engine.clock import WallClock
+    from tidemill.store.open_ledger import read_ledger
 
     now = WallClock().now()
     opened = read_ledger(address)
@@ -108,7 +110,7 @@ def rebuild(
             who=session.who,
             now=session.now(),
         )
-        _check_empty(session.ledger, found)
+        _check_empty(session.books, found)
         if spent_usd is not None:
             besides = spent_besides(session.spec, spent_usd, who=session.who, now=session.now())
             found = replace(found, purchases=(*found.purchases, besides))
@@ -122,8 +124,24 @@ def rebuild(
         for block in found.tagged if adopt_tagged else ():
             session.ledger.adopt(Adoption(block.id, block.pool, session.who, session.now()))
         _print_rebuilt(found, adopt_tagged, as_json)
+        _check_all_read(found)
     finally:
         session.close()
+
+
+def _check_all_read(found: Rebuilt) -> None:
+    """OutcomeUnknown: everything that could be told is recorded, and something is in doubt."""
+    if not found.unread:
+        return
+    sentences = []
+    for one in found.unread:
+        recorded = (
+            "recorded by its tags, check its fee"
+            if one.intent_id
+            else "not recorded: its tags do not say why"
+        )
+        sentences.append(f"{one.id} cannot be read ({one.unread}): {recorded}")
+    raise OutcomeUnknown("; ".join(sentences) + ". Nothing is bought until it can be read")
 
 
 _MISSING_COSTS = (
@@ -140,7 +158,7 @@ def _write(ledger: SqlLedger, intent: PurchaseIntent) -> None:
         ledger.advance(held, replace(held, fee_usd=intent.fee_usd, reason=intent.reason))
 
 
-def _check_empty(ledger: SqlLedger, found: Rebuilt) -> None:
+def _check_empty(ledger: Ledger, found: Rebuilt) -> None:
     """Refused unless the ledger is empty, or holds only what an interrupted rebuild wrote."""
     from tidemill.model.purchase_reasons import REBUILT
 
@@ -236,8 +254,12 @@ def _print_summary(stdout: Console, ledger: SqlLedger, now: datetime) -> None:
     hourly_usd = spending.total_usd - spending.fees_usd
     stdout.print(f"{now:%B %Y} so far: ${spending.fees_usd:,} in fees, ${hourly_usd:,.2f} by the hour")
     launches, running = ledger.launches(), ledger.metered()
+    from tidemill.model.purchases import LaunchState
+
+    failed = sum(launch.state is LaunchState.FAILED for launch in launches)
     stdout.print(
-        f"{len(launches)} launches open or recently failed, {len(running)} instances paid by the hour"
+        f"launches: {len(launches) - failed} open, {failed} failed within an hour; "
+        f"{len(running)} instances paid by the hour"
     )
 
 

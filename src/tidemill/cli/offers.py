@@ -12,10 +12,10 @@ import click
 
 from tidemill.catalog.price_comparison import BlockPrice, block_price
 from tidemill.cli.offer_cache import cache_offers
-from tidemill.cli.pool_capacity import limit_warnings
+from tidemill.cli.pool_capacity import unusable_warnings
 from tidemill.cli.session import JSON, Session, with_session
 from tidemill.cli.terminal import console, progress, table
-from tidemill.model.ec2_facts import DAY, FARTHEST_START
+from tidemill.model.ec2_facts import DAY, FARTHEST_START, MAX_OFFERS
 from tidemill.model.errors import Refused, Retryable, SpecError
 from tidemill.offer_search.request import (
     OfferQuestion,
@@ -88,7 +88,7 @@ def offers(
     )  # fmt: skip
     check_request(request, session.spec.catalog, now)
     check_zones(session, zones)
-    for why_not in limit_warnings(session, request.types, request.counts, pool):
+    for why_not in unusable_warnings(session, request.types, request.counts, zones, pool):
         click.echo(f"warning: `tidemill buy` will refuse some of these offers: {why_not}", err=True)
     questions = questions_within_quota(session, request, now)
     if len(questions) > max_requests:
@@ -161,6 +161,7 @@ class _Search:
             "at": format_instant(self._session.now()),
             "region": self._session.spec.platform.spec.region,
             "requests": self._searcher.asked,
+            "cut_short": self._searcher.cut_short,
             "interrupted": self.interrupted,
             "failed": self.failed,
             "refused": self._searcher.refused,
@@ -183,15 +184,22 @@ class _Search:
         if self.found:
             screen.print(offer_table(self._session, self.found))
             screen.print(self._footer(len(self.found)))
+            if self._searcher.cut_short:
+                screen.print(
+                    f"EC2 answers a request with at most {MAX_OFFERS} offers, the cheapest, so there may be more; to"
+                    " see those of certain days: --start DATE,DATE"
+                )
         elif self.tried or not (self.interrupted or self.failed):
             screen.print(f"EC2 sells no such block now ({_requests(self._searcher.asked)} made).")
             self._show_alternatives()
 
     def _footer(self, count: int) -> str:
-        dates = {prices.kind: prices.as_of for prices in self._session.spec.catalog.price_lists}
+        # The first list of a kind is that of types with accelerators.
+        lists = self._session.spec.catalog.price_lists
+        date = next((prices.as_of for prices in lists if prices.kind == "on-demand"), "an unknown date")
         return (
-            f"{count} offers, {_requests(self._searcher.asked)} made. On-demand prices of "
-            f"{dates.get('on-demand', 'an unknown date')}. Buy one with: tidemill buy ID"
+            f"{count} offers, {_requests(self._searcher.asked)} made. On-demand prices of {date}."
+            " Buy one with: tidemill buy ID"
         )
 
     def _show_alternatives(self) -> None:

@@ -15,13 +15,12 @@ def plan_blocks(files: tuple[str, ...], at: str | None, seed: int, as_json: bool
 
     Buys nothing. Plays SCENARIO (YAML files) to --at, searches its market and plans everything again at that instant.
     Where a block ends and its capacity is still needed, it shows four ways to avoid downtime, with their prices.
-    Needs the extra `plan`: pip install 'tidemill[plan]'.
     """
     from tidemill.cli.loading import load_scenario
     from tidemill.cli.playback import observe_and_decide, reservation_names, run_until
     from tidemill.cli.status import parse_at, print_json, print_text
     from tidemill.cli.terminal import progress
-    from tidemill.decide.read_models import solver_installed
+    from tidemill.decide.read_models import NO_SOLVER, solver_installed
     from tidemill.model.errors import SpecError
     from tidemill.render.display_names import DisplayNames
     from tidemill.render.outlook_text import outlook_text
@@ -29,9 +28,7 @@ def plan_blocks(files: tuple[str, ...], at: str | None, seed: int, as_json: bool
     from tidemill.sim.scenario.rehearsal import Rehearsal
 
     if not solver_installed():  # said before the rehearsal runs
-        raise SpecError(
-            "planning purchases needs the HiGHS solver, which is not installed: pip install 'tidemill[plan]'"
-        )
+        raise SpecError(NO_SOLVER)
     spec, document = load_scenario(files)
     rehearsal = Rehearsal(spec, document, seed)
     run_until(rehearsal, parse_at(at, document))

@@ -1,109 +1,84 @@
-"""Which pool can use a block: one that allows the type, with subnets in the zone and room in its limits.
+"""Which pool can use a block, and why another cannot: the answers of `spec.usable_blocks` and `decide`, for a person.
 
-A block that no pool can use is paid for and never runs, so this is checked before the purchase.
+A block that its pool cannot use is paid for and never runs, so this is checked before the purchase.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from tidemill.cli.session import Session
-from tidemill.model.capacity import LIVE_STATES, Reservation
+from tidemill.decide.read_models import least_room, why_offer_unusable
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import Offer
-from tidemill.spec.compute_pool import Allowance, matches
+from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
+from tidemill.spec.usable_blocks import why_unusable
+from tidemill.wording.purchases import purchase_sentence
 
-if TYPE_CHECKING:
-    from tidemill.spec.compute_pool import ComputePool
+_ADVICE = {
+    ReasonKind.NO_BLOCK_SOURCE: "give the pool a source of type block",
+    ReasonKind.TYPE_EXCLUDED: "allow the type in spec.requirements of the pool",
+    ReasonKind.NO_SUBNET: "add a subnet to spec.subnets of the Platform, or search elsewhere",
+    ReasonKind.ZONE_EXCLUDED: "search with --zone, or allow the zone in the pool",
+    ReasonKind.OVER_POOL_LIMITS: "raise spec.limits of the pool, or buy fewer",
+    ReasonKind.NO_ROOM_BESIDE_BLOCKS: "raise spec.limits of the pool, or buy fewer",
+}
 
 
-def pool_for(session: Session, offer: Offer, named: str | None) -> str:
+def pool_for(session: Session, offer: Offer, named: str | None, blocks: Sequence[Reservation]) -> str:
     """The pool `named`, or the only pool that can use the block. SpecError: no pool can, or several."""
-    _check_zone(session, offer.zone)
-    usable = _usable_pools(session, offer.instance_type)
     if named is not None:
         session.pool(named)
-        if named not in usable:
-            raise SpecError(
-                f"pool {named} cannot use it; give the pool a source of type block and allow {offer.instance_type}"
-            )
-    elif len(usable) != 1:
-        could = (
-            f"several pools can use it ({', '.join(usable)})"
-            if usable
-            else f"no pool with a block source allows {offer.instance_type}"
-        )
-        raise SpecError(f"{could}; name one with --pool")
-    name = named or usable[0]
-    if why_not := _over_limits(session, name, offer.instance_type, offer.count):
-        raise SpecError(f"{why_not}; raise spec.limits of the pool, or buy fewer")
-    return name
+    pools = [named] if named is not None else list(session.spec.pools)
+    reasons = {name: why_offer_unusable(session.spec, name, offer, blocks) for name in pools}
+    usable = [name for name, why in reasons.items() if why is None]
+    if len(usable) > 1:
+        raise SpecError(f"several pools can use it ({', '.join(usable)}); name one with --pool")
+    if not usable:
+        raise SpecError(_why_none(reasons, offer.instance_type))
+    return usable[0]
 
 
-def limit_warning(session: Session, name: str, offer: Offer, blocks: Iterable[Reservation]) -> str:
-    """A sentence if the pool's limits cannot hold this block besides its other blocks at that time, else empty."""
-    others = [
-        block
-        for block in blocks
-        if block.pool == name and block.state in LIVE_STATES and block.start < offer.end
-        and (block.end is None or offer.start < block.end)
-    ]  # fmt: skip
-    most = max(
-        (
-            sum(
-                block.count for block in others if block.start <= at and (block.end is None or at < block.end)
-            )
-            for at in (offer.start, *(block.start for block in others if block.start > offer.start))
-        ),
-        default=0,
-    )
-    if not most or not _over_limits(session, name, offer.instance_type, offer.count + most):
+def limit_warning(session: Session, name: str, offer: Offer, blocks: Sequence[Reservation]) -> str:
+    """A sentence if for part of its time the pool's limits cannot hold it beside the other blocks, else empty."""
+    least = least_room(session.spec, name, offer, blocks)
+    if offer.count <= least:
         return ""
     return (
-        f"pool {name} has {most} instances in blocks at that time, and its limits do not allow {offer.count} more; "
-        "raise spec.limits, or some of them will not run"
+        f"the limits of pool {name} allow {int(least)} x {offer.instance_type} beside its other blocks for part of that"
+        f" time, not {offer.count}; raise spec.limits, or some of them will not run then"
     )
 
 
-def limit_warnings(
-    session: Session, types: Iterable[str], counts: tuple[int, ...], pool: str | None
+def unusable_warnings(
+    session: Session, types: Iterable[str], counts: tuple[int, ...], zones: tuple[str, ...], pool: str | None
 ) -> list[str]:
-    """For the offers that are searched for: why `tidemill buy` would refuse them."""
-    warnings = []
+    """For the offers that are searched for: why `tidemill buy` would refuse all of them."""
+    spec, warnings = session.spec, []
     for type_ in types:
-        pools = [pool] if pool is not None else _usable_pools(session, type_)
-        if not pools:
-            warnings.append(f"no pool with a block source allows {type_}")
-        for count in counts if pools else ():
-            why_not = [_over_limits(session, name, type_, count) for name in pools]
-            warnings += [why_not[0]] if all(why_not) else []
-    return warnings
+        for count in counts:
+            names = [pool] if pool is not None else list(spec.pools)
+            reasons = {
+                name: why_unusable(spec.catalog, spec.platform, session.pool(name), type_, count, zones)
+                for name in names
+            }
+            if None not in reasons.values():
+                warnings.append(_why_none(reasons, type_))
+    return list(dict.fromkeys(warnings))
 
 
-def _check_zone(session: Session, zone: str) -> None:
-    known = session.spec.platform.spec.subnets
-    if known and zone not in known:
-        raise SpecError(
-            f"the Platform has no subnet in {zone}, so nothing can start there; add one to spec.subnets, or search "
-            f"in {' or '.join(sorted(known))}"
-        )
+def _why_none(reasons: dict[str, PurchaseReason | None], instance_type: str) -> str:
+    """Of the pools that could use the type at all, each with its reason."""
+    other = (ReasonKind.NO_BLOCK_SOURCE, ReasonKind.TYPE_EXCLUDED)
+    near = [
+        why for why in reasons.values() if why is not None and (why.kind not in other or len(reasons) == 1)
+    ]
+    if not near:
+        return f"no pool with a block source allows {instance_type}; add one, or buy another type"
+    said = [f"{purchase_sentence(why)}{_advice(why)}" for why in near]
+    return "; ".join(dict.fromkeys(said))
 
 
-def _usable_pools(session: Session, instance_type: str) -> list[str]:
-    return [name for name, pool in session.spec.pools.items() if _allows(session, pool, instance_type)]
-
-
-def _allows(session: Session, pool: ComputePool, instance_type: str) -> bool:
-    kind = session.spec.catalog.types.get(instance_type)
-    has_source = any(source.type == "block" for source in pool.spec.sources)
-    return kind is not None and has_source and matches(kind, pool.spec.requirements)
-
-
-def _over_limits(session: Session, name: str, instance_type: str, count: int) -> str:
-    kind = session.spec.catalog.types[instance_type]
-    allowance = Allowance.of(session.pool(name).spec.limits)
-    if allowance.allows(kind, count):
-        return ""
-    most = next(number for number in range(count - 1, -1, -1) if not number or allowance.allows(kind, number))
-    return f"the limits of pool {name} allow {most} x {instance_type}, not {count}"
+def _advice(why: PurchaseReason) -> str:
+    return f": {_ADVICE[why.kind]}" if why.kind in _ADVICE else ""

@@ -15,8 +15,10 @@ Results go to stdout, logs and progress to stderr. Exit codes:
 | 0 | success |
 | 1 | failed |
 | 2 | wrong input |
-| 3 | AWS does not allow it: credentials, region or permission |
+| 3 | AWS or the API server does not allow it: credentials, region or permission |
 | 4 | the outcome is unknown: AWS did not answer a purchase; run `tidemill settle` before anything else |
+| 5 | the ledger follows another leader: `tidemill run` is to be started again |
+| 6 | `tidemill rehearse`: safe, but not served |
 | 130 | interrupted |
 
 With `--json` a failure is an object on stdout too: `{"error": …, "exit_code": …}`.

@@ -127,7 +127,7 @@ PROFILE = click.option(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def refresh(named_before: str | None, region: str | None, profile: str, aws: bool, as_json: bool) -> None:
-    """Read the accelerated instance types of a region and their on-demand prices from AWS, and store them here.
+    """Read the instance types of a region and their on-demand prices from AWS, and store them here.
 
     From then on every command whose Platform is in that region uses them, until Tidemill ships newer data. AWS lists no
     prices of Capacity Blocks: they stay as shipped, and each offer has its own. If the price list cannot be read,
@@ -147,9 +147,7 @@ def refresh(named_before: str | None, region: str | None, profile: str, aws: boo
     if as_json:
         click.echo(json.dumps(_refresh_document(refreshed, catalog, str(file), why_not), indent=2))
         return
-    click.echo(
-        f"{len(refreshed.types)} accelerated types of {region}, {_prices_text(refreshed)}: stored in {file}"
-    )
+    click.echo(f"{len(refreshed.types)} types of {region}, {_prices_text(refreshed)}: stored in {file}")
     for line in _remarks(refreshed, why_not):
         click.echo(line)
 
@@ -167,14 +165,14 @@ def resolve_region(region: str | None, profile: str) -> str:
 
 def _ask_aws(aws: Aws, profile: str) -> tuple[Refreshed, str]:
     """What AWS answered, and why there are no prices (empty: there are)."""
-    from tidemill.aws.types import accelerated_types
+    from tidemill.aws.types import usable_types
     from tidemill.catalog.refreshed import Refreshed
+    from tidemill.engine.clock import WallClock
     from tidemill.model.errors import Retryable
-    from tidemill.store.open_ledger import WallClock
 
-    types = accelerated_types(aws)
+    types = usable_types(aws)
     if not types:
-        raise Retryable(f"DescribeInstanceTypes: EC2 shows no accelerated instance type in {aws.region}")
+        raise Retryable(f"DescribeInstanceTypes: EC2 shows no instance type in {aws.region}")
     prices, why_not = _prices(aws.region, profile, types)
     refreshed = Refreshed(
         region=aws.region, as_of=WallClock().now().date(), source=_SOURCE, types=types, on_demand=prices

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 
 import click
 
+from tidemill.cli import EXIT_FAILED, EXIT_NOT_SERVED
 from tidemill.cli.loading import load_scenario
 from tidemill.model.errors import InvariantViolated, SpecError
 from tidemill.sim.scenario.outcome import Outcome
@@ -25,11 +25,16 @@ from tidemill.sim.scenario.tally import tally
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write an HTML report to this file."
 )
-def rehearse(scenario: tuple[str, ...], seed: int, as_json: bool, html: Path | None) -> None:
+@click.pass_context
+def rehearse(
+    ctx: click.Context, scenario: tuple[str, ...], seed: int, as_json: bool, html: Path | None
+) -> None:
     """Rehearse SCENARIO (YAML files, or `demo`).
 
     The production engine runs the whole scenario on a simulated AWS and a simulated cluster. The same files and seed
-    give the same result. Exits 1 if an invariant was violated.
+    give the same result. The verdict has three parts: safe (no invariant was violated), served (services up, jobs done,
+    demand windows covered) and worth it (cheaper than the same work on demand). Exits 1 if it is not safe, 6 if it is
+    safe but not served. Whether it is worth it does not change the exit code.
     """
     if html is not None and not html.parent.is_dir():  # check before the rehearsal, not after it
         raise SpecError(f"cannot write {html}: there is no folder {html.parent}; create it first")
@@ -37,7 +42,7 @@ def rehearse(scenario: tuple[str, ...], seed: int, as_json: bool, html: Path | N
         raise SpecError(f"{html} is a scenario file; name another file for the report")
     spec, document = load_scenario(scenario)
     rehearsal = Rehearsal(spec, document, seed)
-    outcome = run(rehearsal, " ".join(scenario))
+    outcome = run(rehearsal, scenario)
     if html is not None:
         from tidemill.render.rehearsal_page import page
 
@@ -48,11 +53,13 @@ def rehearse(scenario: tuple[str, ...], seed: int, as_json: bool, html: Path | N
         _print_summary(outcome)
         if html is not None:
             click.echo(f"Report: {html}")
-    if outcome.invariant_violations:
-        sys.exit(1)
+    if not outcome.verdict.safe:
+        ctx.exit(EXIT_FAILED)
+    if not outcome.verdict.served:
+        ctx.exit(EXIT_NOT_SERVED)
 
 
-def run(rehearsal: Rehearsal, name: str) -> Outcome:
+def run(rehearsal: Rehearsal, files: tuple[str, ...]) -> Outcome:
     """Run to the end or to the first violation, with a progress bar on a terminal."""
     from tidemill.cli.terminal import progress
 
@@ -63,7 +70,8 @@ def run(rehearsal: Rehearsal, name: str) -> Outcome:
             rehearsal.run(show)
     except InvariantViolated as caught:
         violation = caught
-    return tally(rehearsal, scenario=name, wall_s=time.perf_counter() - began, violation=violation)
+    wall_s = time.perf_counter() - began
+    return tally(rehearsal, scenario=" ".join(files), files=files, wall_s=wall_s, violation=violation)
 
 
 def _write(path: Path, text: str) -> None:

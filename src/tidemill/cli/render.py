@@ -29,6 +29,10 @@ _ZONE = click.option(
     "--zone", metavar="ZONE", default="", help="The zone. Needed if the Platform has several."
 )
 _ID = re.compile("cr-[0-9a-f]+")
+_ENGINE = click.option(
+    "--no-engine", "engine", is_flag=True, flag_value=False, default=True,
+    help="For use without the engine: no taint that only an engine removes from a node.",
+)  # fmt: skip
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML.")
 
 
@@ -82,14 +86,16 @@ def aws_auth(files: tuple[str, ...], as_json: bool) -> None:
 @click.option("--start", callback=_instant, metavar="TIME", help="The start of the block.")
 @click.option("--end", callback=_instant, metavar="TIME", help="The end of the block.")
 @click.option("--count", type=click.IntRange(min=1), help="The number of instances in it.")
+@_ENGINE
 @_JSON
 def cloudformation(
     files: tuple[str, ...], pool: str | None, instance_type: str, zone: str, reservation: str,
-    start: datetime | None, end: datetime | None, count: int | None, as_json: bool,
+    start: datetime | None, end: datetime | None, count: int | None, engine: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Print a stack for a pool with provisioner asg or managed: launch template, group, schedules, hook, queue, rule.
 
     One stack serves one block or other source. What neither the options nor the documents say is a stack parameter.
+    Nodes take pods once an engine has checked them; without an engine, add --no-engine.
     """
     from tidemill.render.cloudformation import resolve_stack_input, stack
 
@@ -103,7 +109,9 @@ def cloudformation(
         start=start,
         end=end,
         count=count,
+        engine=engine,
     )
+    _say_who_removes_the_taint(engine)
     _show([stack(spec, own, asked)], as_json)
 
 
@@ -114,19 +122,44 @@ def cloudformation(
     "--reservation", "ids", callback=_reservation, metavar="ID", multiple=True,
     help="Select this reservation by id instead of by tag. Repeatable.",
 )  # fmt: skip
+@_ENGINE
 @_JSON
-def karpenter(files: tuple[str, ...], pool: str | None, ids: tuple[str, ...], as_json: bool) -> None:
+def karpenter(
+    files: tuple[str, ...], pool: str | None, ids: tuple[str, ...], engine: bool, as_json: bool
+) -> None:
     """Print NodePools and EC2NodeClasses for a pool with provisioner karpenter, safe for prepaid capacity.
 
-    The engine applies and updates these objects itself; this only shows them.
+    The engine applies and updates these objects itself; this only shows them. To apply them yourself where no engine
+    runs, add --no-engine: nodes keep a startup taint until an engine removes it.
     """
     from tidemill.provision.karpenter.objects import karpenter_objects
 
     spec, own = _pool_of(files, pool, ("karpenter",))
-    rendered = karpenter_objects(spec, _pinned(own, ids), None)
+    rendered = karpenter_objects(spec, _pinned(own, ids), None, engine=engine)
+    _say_who_removes_the_taint(engine)
     for sentence in rendered.warnings:
         click.echo(f"warning: {sentence}", err=True)
     _show(rendered.objects, as_json)
+
+
+@render.command("node-agent")
+@click.option("--image", required=True, metavar="IMAGE", help="The container image of Tidemill.")
+@click.option(
+    "--namespace", default="tidemill-system", show_default=True, metavar="NAME", help="Where it runs."
+)
+@click.option(
+    "--no-boot-file", "boot_file", is_flag=True, flag_value=False, default=True,
+    help="Mount nothing of the host: only the engine tells a node its end.",
+)  # fmt: skip
+@_JSON
+def node_agent(image: str, namespace: str, boot_file: bool, as_json: bool) -> None:
+    """Print the deadline agent: a DaemonSet, its service account, and a policy that keeps each agent to its own node.
+
+    It runs on nodes with the label tidemill.dev/pool and empties a node before its end if the engine has not.
+    """
+    from tidemill.render.node_agent import node_agent_objects
+
+    _show(node_agent_objects(image, namespace=namespace, boot_file=boot_file), as_json)
 
 
 @render.command("user-data")
@@ -141,6 +174,7 @@ def karpenter(files: tuple[str, ...], pool: str | None, ids: tuple[str, ...], as
 @click.option(
     "--end", callback=_instant, metavar="TIME", help="The end of the block; installs the deadline agent."
 )
+@_ENGINE
 def user_data(
     files: tuple[str, ...],
     pool: str | None,
@@ -148,6 +182,7 @@ def user_data(
     zone: str,
     reservation: str,
     end: datetime | None,
+    engine: bool,
 ) -> None:
     """Print the user data that a node of a pool gets at its first boot."""
     from base64 import b64decode
@@ -165,9 +200,21 @@ def user_data(
         click.echo(f"warning: {sentence}; a node would not join the cluster", err=True)
     template = launch_template(
         spec, own, asked.instance_type, Source(asked.kind, reservation), asked.zone, "",
-        ends_at=block_times(spec, own, asked).get("EndsAt"),
+        ends_at=block_times(spec, own, asked).get("EndsAt"), engine=engine,
     )  # fmt: skip
+    _say_who_removes_the_taint(engine)
     click.echo(b64decode(template.data["UserData"]).decode().rstrip("\n"))
+
+
+def _say_who_removes_the_taint(engine: bool) -> None:
+    from tidemill.spec import names
+
+    if engine:
+        click.echo(
+            f"note: nodes have the taint {names.TAINT_STARTUP} and take no pods until an engine removes it; where none"
+            " runs, add --no-engine",
+            err=True,
+        )
 
 
 def _pool_of(

@@ -8,11 +8,10 @@ account, the role and the region.
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -22,19 +21,23 @@ import click
 from tidemill.model.errors import Refused, Retryable, SpecError
 
 if TYPE_CHECKING:
+    from tidemill.aws.session import Aws
+    from tidemill.cli.simulated_clock import SimulatedClock
     from tidemill.engine.buyer import Buyer
+    from tidemill.engine.clock import MappedClock
     from tidemill.model.purchases import PurchaseIntent
-    from tidemill.ports import Clock, Cloud
+    from tidemill.ports import Clock, Cloud, Ledger
+    from tidemill.provision import ProvisionedCloud
     from tidemill.sim.cloud.account import SimAccount
     from tidemill.spec import Spec
     from tidemill.spec.compute_pool import ComputePool
+    from tidemill.store.ledger_owner import LedgerOwner
     from tidemill.store.sql import SqlLedger
 
 DEFAULT_LEDGER = "sqlite:///tidemill-ledger.db"
 SIM_AS = "TIDEMILL_SIM_AS"
 ROLE = "TIDEMILL_AWS_ROLE"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_CLOCK_TIMEOUT_S = 5
 NO_AWS = (
     "no AWS account; add --aws for the account your credentials reach, or --sim FILE for a simulated one (or set "
     "TIDEMILL_AWS or TIDEMILL_SIM)"
@@ -75,6 +78,7 @@ class Session:
     who: str  # the ARN that AWS gives for the credentials
     ledger_url: str
     _opened: list[SqlLedger] = field(default_factory=list)
+    _looked: list[SqlLedger | None] = field(default_factory=list)
 
     @property
     def deployment(self) -> str:
@@ -82,24 +86,54 @@ class Session:
 
     @property
     def ledger(self) -> SqlLedger:
-        """Opened on first use; stderr says where it is."""
+        """For what is written: made and bound to this platform on first use. stderr says where it is."""
+        from tidemill.store.open_ledger import open_durable
+
         if not self._opened:
-            self._opened.append(self._open())
+            self._check_durable()
+            whose = ledger_owner(self.spec, self.who)
+            ledger = open_durable(self.ledger_url, whose, clock=self.clock, writer=self.who)
+            self._opened.append(ledger)
+            if not any(self._looked):
+                self._say_where()
         return self._opened[0]
 
-    def _open(self) -> SqlLedger:
-        from tidemill.store.ledger_owner import LedgerOwner
-        from tidemill.store.open_ledger import MEMORY, open_durable, redacted
+    @property
+    def books(self) -> Ledger:
+        """For what is only read: looking neither makes a ledger nor binds one. An empty one where there is none."""
+        from tidemill.store.memory import MemoryLedger
+        from tidemill.store.open_ledger import existing_ledger, redacted
+
+        if self._opened:
+            return self._opened[0]
+        if not self._looked:
+            self._check_durable()
+            whose = ledger_owner(self.spec, self.who)
+            found = existing_ledger(self.ledger_url, whose, clock=self.clock, writer=self.who)
+            self._looked.append(found)
+            if found is not None:
+                self._say_where()
+            else:
+                click.echo(f"no ledger at {redacted(self.ledger_url)} yet", err=True)
+        return self._looked[0] or MemoryLedger(self.clock, self.deployment)
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether there is one at the address."""
+        return bool(self.books.durable)
+
+    def _check_durable(self) -> None:
+        from tidemill.store.open_ledger import MEMORY
 
         if self.ledger_url == MEMORY:
             raise Refused(
                 "a ledger in memory keeps nothing; name a database: --ledger sqlite:///FILE or postgresql://…"
             )
-        # AWS says which account this is, not the documents: one ledger never serves two accounts.
-        whose = replace(LedgerOwner.of(self.spec.platform), account=_arn_parts(self.who)[1])
-        ledger = open_durable(self.ledger_url, whose, clock=self.clock, writer=self.who)
+
+    def _say_where(self) -> None:
+        from tidemill.store.open_ledger import redacted
+
         click.echo(f"ledger {redacted(self.ledger_url)}", err=True)
-        return ledger
 
     def buyer(self) -> Buyer:
         from tidemill.engine.buyer import Buyer
@@ -107,7 +141,7 @@ class Session:
         return Buyer(self.spec, self.clock, self.cloud, self.ledger)
 
     def purchase(self, intent_id: str) -> PurchaseIntent:
-        purchases = self.ledger.purchases()
+        purchases = self.books.purchases()
         intent = next((purchase for purchase in purchases if purchase.id == intent_id), None)
         if intent is None:
             from tidemill.spec.problem import suggestion
@@ -118,6 +152,8 @@ class Session:
                 if ids
                 else "it is empty; name another with --ledger"
             )
+            if not self.has_ledger:
+                raise SpecError(f"there is no ledger at {self.ledger_url}, and so no purchase '{intent_id}'")
             raise SpecError(f"this ledger has no purchase '{intent_id}'; {hint}")
         return intent
 
@@ -132,7 +168,7 @@ class Session:
         return self.clock.now()
 
     def close(self) -> None:
-        for ledger in self._opened:
+        for ledger in (*self._opened, *filter(None, self._looked)):
             ledger.close()
 
 
@@ -188,9 +224,9 @@ def open_cloud(spec: Spec, sim: Path | None, *, aws: bool = False) -> OpenedAcco
 def open_account(sim: Path, spec: Spec | None = None) -> SimAccount:
     """The simulated account in a file. With documents it is created if needed, in their region and zones."""
     from tidemill.catalog import load
+    from tidemill.engine.clock import WallClock
     from tidemill.sim.cloud.account import SimAccount
     from tidemill.sim.cloud.account_file import AccountFile
-    from tidemill.store.open_ledger import WallClock
 
     wall = WallClock().now
     if spec is not None and AccountFile(sim).make(new_account_story(spec, wall())):
@@ -222,6 +258,13 @@ def check_account(spec: Spec, who: str) -> None:
         )
 
 
+def ledger_owner(spec: Spec, who: str) -> LedgerOwner:
+    """AWS says which account this is, not the documents: one ledger never serves two accounts."""
+    from tidemill.store.ledger_owner import LedgerOwner
+
+    return replace(LedgerOwner.of(spec.platform), account=_arn_parts(who)[1])
+
+
 def _arn_parts(arn: str) -> tuple[str, str, str]:
     """Service, account and principal of `arn:aws:sts::123456789012:assumed-role/ROLE/NAME`."""
     parts = arn.split(":", 5)
@@ -236,26 +279,34 @@ def _arn_parts(arn: str) -> tuple[str, str, str]:
 # and the account is called simulated. Only a loopback address is asked whether it is one.
 
 
-def open_aws(spec: Spec) -> tuple[Cloud, Clock, str]:
+def open_aws(spec: Spec) -> tuple[Cloud, MappedClock, str]:
     """The account through boto3, its clock, and the name to show for it."""
+    from tidemill.aws.session import Aws
+
+    clock, name = clock_and_name()
+    aws = Aws(spec.platform.spec.region, role_arn=os.environ.get(ROLE, ""))
+    return cloud_of(aws, spec, clock), clock, name
+
+
+def cloud_of(
+    aws: Aws, spec: Spec, clock: Clock, ledger: Ledger | None = None, instances_kept: timedelta = timedelta(0)
+) -> ProvisionedCloud:
+    """The account and how launches become instances in it. `ledger`: the open intents decide the sizes of groups;
+    `instances_kept`: how long a list of instances serves."""
     from tidemill.aws.account import AwsAccount
     from tidemill.aws.compute import AwsCompute
     from tidemill.aws.images import AwsImages
-    from tidemill.aws.session import Aws
     from tidemill.provision import ProvisionedCloud
 
-    platform, role = spec.platform.spec, os.environ.get(ROLE, "")
-    clock, name = clock_and_name()
-    aws = Aws(platform.region, role_arn=role)
-    account = AwsAccount(aws, clock, spec.catalog, owner=platform.deployment)
+    platform = spec.platform.spec
+    account = AwsAccount(aws, clock, spec.catalog, owner=platform.deployment, instances_kept=instances_kept)
     compute = AwsCompute(aws, platform.deployment, platform.cluster.name)
-    cloud = ProvisionedCloud(account, compute, spec, None, clock, images=AwsImages(aws, clock, spec))
-    return cloud, clock, name
+    return ProvisionedCloud(account, compute, spec, ledger, clock, images=AwsImages(aws, clock, spec))
 
 
-def clock_and_name() -> tuple[Clock, str]:
+def clock_and_name() -> tuple[MappedClock, str]:
     """The clock of the account, and the name to show for it."""
-    from tidemill.store.open_ledger import WallClock
+    from tidemill.engine.clock import WallClock
 
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     if simulated := _simulated(endpoint):
@@ -263,26 +314,11 @@ def clock_and_name() -> tuple[Clock, str]:
     return WallClock(), f"AWS at {endpoint}" if endpoint else "AWS"
 
 
-class SimulatedClock:
-    """The time in the simulated AWS. Asked on every call: it may run a thousand times as fast as ours."""
-
-    def __init__(self, endpoint: str) -> None:
-        self._url = f"{endpoint.rstrip('/')}/tidemill/clock"
-
-    def now(self) -> datetime:
-        from urllib.error import URLError
-        from urllib.request import urlopen
-
-        try:
-            with urlopen(self._url, timeout=_CLOCK_TIMEOUT_S) as answer:
-                return datetime.fromisoformat(json.load(answer)["now"])
-        except (URLError, ValueError, KeyError, TypeError, OSError) as error:
-            raise Retryable(f"the simulated AWS does not answer at {self._url}: {error}") from error
-
-
 def _simulated(endpoint: str) -> SimulatedClock | None:
     if urlsplit(endpoint).hostname not in _LOOPBACK:
         return None
+    from tidemill.cli.simulated_clock import SimulatedClock
+
     clock = SimulatedClock(endpoint)
     try:
         clock.now()

@@ -108,6 +108,18 @@ def reservations_made_by(session: Session, intent: PurchaseIntent) -> tuple[str,
     return tuple(sorted(block.id for block in session.cloud.reservations() if block.intent_id == intent.id))
 
 
+def _may_be_it(session: Session, intent: PurchaseIntent) -> tuple[str, ...]:
+    """Reservations that cannot be read and may be what it bought: not even their tags can be read."""
+    if intent.extends:
+        return ()
+    known = {id_ for other in session.books.purchases() for id_ in other.reservation_ids}
+    return tuple(
+        one.id
+        for one in session.cloud.reservations()
+        if one.unread and not one.tags_known and one.id not in known and one.intent_id in ("", intent.id)
+    )
+
+
 def state_at_aws(session: Session, intent: PurchaseIntent) -> Literal["there", "unpaid", "missing"]:
     """What AWS shows of the purchase now."""
     if intent.extends:
@@ -116,7 +128,7 @@ def state_at_aws(session: Session, intent: PurchaseIntent) -> Literal["there", "
         ]
     else:
         unpaid = [
-            block.state in NEVER_CAME_STATES
+            block.state in NEVER_CAME_STATES and not block.unread
             for block in session.cloud.reservations()
             if block.intent_id == intent.id or block.id in intent.reservation_ids
         ]
@@ -136,6 +148,8 @@ def _in_history(session: Session, intent: PurchaseIntent) -> list[Extension]:
 def _still_unknown(session: Session, intent: PurchaseIntent) -> str:
     since = intent.state_at or intent.proposed_at
     text = f"AWS does not show {intent.id}, submitted {since:%Y-%m-%d %H:%M:%S} UTC"
+    if intent.reason is not None and intent.reason.detail:
+        text += f" ({purchase_note(intent)})"
     if session.now() < since + NOT_BOUGHT_AFTER:
         return (
             f"{text}, yet. It may still be bought: look again in some minutes, and do not buy the same again"
@@ -210,7 +224,7 @@ def _check_reservation(session: Session, intent: PurchaseIntent, id_: str, found
     other = next(
         (
             known.id
-            for known in session.ledger.purchases()
+            for known in session.books.purchases()
             if known.id != intent.id and id_ in known.reservation_ids
         ),
         "",
@@ -221,6 +235,8 @@ def _check_reservation(session: Session, intent: PurchaseIntent, id_: str, found
     if found.owner not in ("", session.deployment):
         raise Refused(f"{id_} belongs to deployment {found.owner}")
     envelope = intent.envelope
+    if found.unread:
+        return  # the person has looked at it
     if found.instance_type != envelope.instance_type or (envelope.zones and found.zone not in envelope.zones):
         wanted = f"{envelope.instance_type} in {' or '.join(envelope.zones)}"
         raise Refused(f"{id_} is {found.instance_type} in {found.zone}; {intent.id} asked for {wanted}")
@@ -244,6 +260,11 @@ def _record_not_bought(session: Session, intent: PurchaseIntent, note: str, *, y
             "--not-bought needs --note: write how you know, for example from the bill or CloudTrail"
         )
     due = (intent.state_at or intent.proposed_at) + NOT_BOUGHT_AFTER
+    if doubtful := _may_be_it(session, intent):
+        raise Refused(
+            f"AWS lists {', '.join(doubtful)} with a record that cannot be read: it may be what {intent.id} bought."
+            f" Look at it in the EC2 console; if it is: tidemill settle {intent.id} --bought {doubtful[0]}"
+        )
     if session.now() < due:
         raise Refused(
             f"EC2 may list a purchase up to an hour late, so --not-bought is accepted from {due:%Y-%m-%d %H:%M:%S} UTC "

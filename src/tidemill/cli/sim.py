@@ -60,10 +60,10 @@ def new(file: Path, files: tuple[str, ...], at: str | None, seed: int, market: s
     """
     from tidemill.cli.loading import load_spec
     from tidemill.cli.session import new_account_story
+    from tidemill.engine.clock import WallClock
     from tidemill.sim.cloud.account_file import AccountFile
     from tidemill.spec.scenario import Market
     from tidemill.spec.units import parse_instant
-    from tidemill.store.open_ledger import WallClock
 
     spec, _ = load_spec(files)
     try:

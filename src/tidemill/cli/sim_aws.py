@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidemill.sim.cloud.cloud import SimCloud
     from tidemill.sim.timeline import Timeline
     from tidemill.sim.wire import WireServer
-    from tidemill.sim.wire.boot import KubeApi
+    from tidemill.sim.wire.data_plane.api_client import KubeApi
 
 _ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 
@@ -32,13 +32,16 @@ class _Served(NamedTuple):
     region: str
     subnets: Mapping[str, Sequence[str]]
     cluster: str = ""
+    startup_taints: frozenset[str] = frozenset()
+    images: frozenset[str] = frozenset()
 
 
 @click.command()
 @click.option(
-    "-f", "--file", "files", multiple=True, envvar="TIDEMILL_FILES", metavar="FILE", type=click.Path(),
-    help="A simulated account (.json), or documents: the region, zones and subnets of the Platform, and the start, "
-    "market and reservations of a Scenario. Default: an empty account in us-east-1.",
+    "-f", "--file", "files", multiple=True, envvar="TIDEMILL_FILES", metavar="FILE|DIR", type=click.Path(),
+    help="One simulated account (.json), or documents: the account, region, subnets and cluster of the Platform, and "
+    "the start, market and reservations of a Scenario; a folder stands for its YAML files. Repeatable. Default: an "
+    "empty account in us-east-1.",
 )  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
@@ -68,19 +71,25 @@ class _Served(NamedTuple):
     help="How much capacity EC2 sells. Default: plenty.",
 )
 @click.option(
-    "--kube-api", metavar="URL",
-    help="A Kubernetes API server: booted instances register there as nodes, as their user data says.",
+    "--kubeconfig", metavar="FILE", type=click.Path(path_type=Path),
+    help="A Kubernetes API server: booted instances register there as nodes, as their user data says, and run pods.",
 )  # fmt: skip
+@click.option("--kube-api", metavar="URL", help="The same without a kubeconfig: the URL of the API server.")
 @click.option(
     "--kube-token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Token for --kube-api.",
 )
 @click.option("--kube-ca", type=click.Path(exists=True, dir_okay=False), help="CA certificate of --kube-api.")
+@click.option(
+    "--boot", type=click.Choice(("usual", "fast")), default="usual", show_default=True,
+    help="How long nodes and pods take to start: minutes, as on EC2, or seconds, for clients that live at --speed 1.",
+)  # fmt: skip
 @JSON
 def aws(
     files: tuple[str, ...], host: str, port: int, speed: float, seed: int, start: str | None, market: str | None,
-    kube_api: str | None, kube_token_file: Path | None, kube_ca: str | None, as_json: bool,
+    kubeconfig: Path | None, kube_api: str | None, kube_token_file: Path | None, kube_ca: str | None, boot: str,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Serve a simulated AWS account on this machine, for boto3, the AWS CLI and Tidemill itself.
 
@@ -92,7 +101,9 @@ def aws(
 
     server = WireServer(
         served.cloud, served.timeline, speed=speed, region=served.region, host=host, port=port,
-        subnets=served.subnets, cluster=served.cluster, kube=_kube(kube_api, kube_token_file, kube_ca),
+        subnets=served.subnets, cluster=served.cluster, startup_taints=served.startup_taints,
+        images=sorted(served.images),
+        kube=_kube(kubeconfig, kube_api, kube_token_file, kube_ca), boot_fast=boot == "fast",
     )  # fmt: skip
     with _stop_event() as stopped, server:
         _print_server(server, as_json)
@@ -114,9 +125,18 @@ def _stop_event() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _kube(url: str | None, token_file: Path | None, ca: str | None) -> KubeApi | None:
-    from tidemill.sim.wire.boot import KubeApi
+def _kube(
+    kubeconfig: Path | None, url: str | None, token_file: Path | None, ca: str | None
+) -> KubeApi | None:
+    from tidemill.sim.wire.data_plane.api_client import KubeApi
+    from tidemill.sim.wire.data_plane.kubeconfig import read_kubeconfig
 
+    if kubeconfig is not None:
+        if url or token_file or ca:
+            raise SpecError(
+                "--kubeconfig says everything; leave --kube-api, --kube-token-file and --kube-ca out"
+            )
+        return read_kubeconfig(kubeconfig)
     if url is None:
         if token_file or ca:
             raise SpecError("--kube-token-file and --kube-ca need --kube-api; add it, or leave them out")
@@ -176,7 +196,17 @@ def _from_documents(files: tuple[str, ...], seed: int, start: str | None, market
     )  # fmt: skip
     for owned in scenario.spec.reservations if scenario is not None else ():
         cloud.add_reservation(owned, owner=platform.deployment)
-    return _Served(cloud, timeline, platform.region, platform.subnets, platform.cluster.name)
+    taints = {taint.key for pool in spec.pools.values() for taint in pool.spec.startup_taints}
+    images = {id_ for built in spec.node_classes.values() for id_ in built.image_ids}
+    return _Served(
+        cloud,
+        timeline,
+        platform.region,
+        platform.subnets,
+        platform.cluster.name,
+        frozenset(taints),
+        frozenset(images),
+    )
 
 
 def _account(
@@ -201,8 +231,8 @@ def _account(
 
 
 def _instant(written: str | None) -> datetime:
+    from tidemill.engine.clock import WallClock
     from tidemill.spec.units import parse_instant
-    from tidemill.store.open_ledger import WallClock
 
     try:
         return WallClock().now() if written is None else parse_instant(written)
@@ -219,7 +249,7 @@ def _print_server(server: WireServer, as_json: bool) -> None:
         head = {"endpoint": server.endpoint, "environment": server.environment}
         about = {"account": wire.account, "region": wire.region, **network.as_json()}
         clock = {"now": f"{server.clock.now():%Y-%m-%dT%H:%M:%SZ}", "speed": server.clock.speed}
-        click.echo(json.dumps({**head, **about, **clock}))
+        click.echo(json.dumps({**head, **about, **clock, "apiServer": server.api_server or None}))
         return
     click.echo(f"SIMULATED AWS at {server.endpoint}: no real account, no credentials, no money")
     click.echo(f"  account {wire.account} in {wire.region}, {_clock_text(server)}")
@@ -231,6 +261,8 @@ def _print_server(server: WireServer, as_json: bool) -> None:
         click.echo(f"    {subnet.zone}  {subnet.id}")
     for arch, image in network.images.items():
         click.echo(f"    {arch}  {image}")
+    if server.api_server:
+        click.echo(f"  instances become nodes of {server.api_server}: {server.endpoint}/tidemill/kubelets")
     click.echo(f"  clock, faults and journal: {server.endpoint}/tidemill")
     click.echo("Ctrl-C ends it.")
 

@@ -1,7 +1,7 @@
 """`tidemill status`, `plan` and `why`: read models of one instant, printed. Nothing is changed.
 
-The instant is what a running `tidemill up` shows; with files, the one a rehearsal has reached at `--at`;
-with `plan --aws`, a real account now.
+The instant is what a running `tidemill up` shows; with files, the one a rehearsal has reached at `--at`; with `--kube`,
+the running cluster and its account now; with `plan --aws`, an account without its cluster.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from tidemill.cli.kube_session import LiveChoice, live_options
 from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tidemill.cli.live import LiveView
     from tidemill.cli.session import Session
     from tidemill.cli.snapshot_file import Snapshot
     from tidemill.model.world import World
@@ -49,14 +52,19 @@ def instant_options(verb: F) -> F:
 @click.command(short_help="Show pools, nodes, blocks and pending pods.")
 @click.argument("files", nargs=-1, metavar="[SCENARIO…]")
 @instant_options
-def status(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
+@live_options
+def status(files: tuple[str, ...], at: str | None, seed: int, as_json: bool, live: LiveChoice | None) -> None:
     """Show pools, blocks, nodes, pending pods and the money.
 
     Without files: the instant a running `tidemill up` shows. With SCENARIO (YAML files, or `demo`): the instant a
-    rehearsal has reached at --at.
+    rehearsal has reached at --at. With --kube --aws and documents: the running cluster and its account now.
     """
     from tidemill.render.status_text import status_text
 
+    if live is not None:
+        with _live_view(files, at, live) as (view, show):
+            show(view, view.status.as_json(), lambda: status_text(view.status, view.names), as_json=as_json)
+        return
     snapshot = _snapshot(files, at, seed)
     if as_json:
         print_json(snapshot.scenario, snapshot.seed, snapshot.status.as_json())
@@ -67,18 +75,26 @@ def status(files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> 
 @click.command(short_help="Show what the engine would do next, and why.")
 @click.argument("files", nargs=-1, metavar="[SCENARIO…]")
 @instant_options
+@live_options
 @click.option("--aws", is_flag=True, help="Show what would change in the account your credentials reach.")
-def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool, aws: bool) -> None:
+def plan(
+    files: tuple[str, ...], at: str | None, seed: int, as_json: bool, aws: bool, live: LiveChoice | None
+) -> None:
     """Show what the engine would do next, with its reasons, and which pods wait. Nothing is done.
 
     Also lists launch templates, Auto Scaling groups, node groups and Karpenter objects that differ from what the
     documents and the blocks need: what the engine would create, change and remove.
 
     Without files: at the instant a running `tidemill up` shows. With SCENARIO (YAML files, or `demo`): at the instant
-    a rehearsal has reached at --at. With --aws FILE…: compares the documents with the account; pods are not read.
+    a rehearsal has reached at --at. With --aws FILE…: compares the documents with the account; pods are not read. With
+    --kube --aws FILE…: what the engine would do in the running cluster now.
     """
     from tidemill.render.status_text import plan_text
 
+    if live is not None:
+        with _live_view(files, at, live) as (view, show):
+            show(view, view.next.as_json(), lambda: plan_text(view.next), as_json=as_json)
+        return
     if aws:
         if at is not None:
             raise SpecError("--at works with scenarios only; --aws always shows the account as it is now")
@@ -97,29 +113,55 @@ def plan(files: tuple[str, ...], at: str | None, seed: int, as_json: bool, aws: 
 @click.argument("pod", metavar="POD")
 @click.argument("files", nargs=-1, metavar="[SCENARIO…]")
 @instant_options
-def why(pod: str, files: tuple[str, ...], at: str | None, seed: int, as_json: bool) -> None:
+@live_options
+def why(
+    pod: str, files: tuple[str, ...], at: str | None, seed: int, as_json: bool, live: LiveChoice | None
+) -> None:
     """Say why POD is pending, or where it runs and until when, and the cheapest instance type that would hold it.
 
     POD is a name, namespace/name, or the beginning of one. The name of a job, a job stream or a service stands for
     its first pending pod. Without files: at the instant a running `tidemill up` shows. With SCENARIO (YAML files, or
-    `demo`): at the instant a rehearsal has reached at --at.
+    `demo`): at the instant a rehearsal has reached at --at. With --kube --aws FILE…: in the running cluster now.
     """
-    from tidemill.render.price_text import price_text
-    from tidemill.render.status_text import why_text
     from tidemill.report.rows import plain
 
     if not files and Path(pod).is_file():
         raise SpecError(f"{pod} is a file; name the pod first: tidemill why POD {pod}")
+    if live is not None:
+        with _live_view(files, at, live) as (view, show):
+            row, others_wait = find_pod(pod, view.pods)
+            body = {"at": plain(view.status.at), "pod": plain(row)}
+            show(view, body, lambda: _why_lines(pod, row, others_wait, view.names), as_json=as_json)
+        return
     snapshot = _snapshot(files, at, seed)
     row, others_wait = find_pod(pod, snapshot.pods)
     if as_json:
         print_json(snapshot.scenario, snapshot.seed, {"at": plain(snapshot.status.at), "pod": plain(row)})
-        return
-    click.echo(why_text(row, _names(snapshot)))
-    if price := price_text(row.price):
-        click.echo(price)
+    else:
+        click.echo(_why_lines(pod, row, others_wait, _names(snapshot)))
+
+
+def _why_lines(pod: str, row: PodRow, others_wait: int, names: DisplayNames) -> str:
+    from tidemill.render.price_text import price_text
+    from tidemill.render.status_text import why_text
+
+    lines = [why_text(row, names), price_text(row.price)]
     if others_wait:
-        click.echo(f"{others_wait} more {'pod' if others_wait == 1 else 'pods'} of {pod} wait too.")
+        lines.append(f"{others_wait} more {'pod' if others_wait == 1 else 'pods'} of {pod} wait too.")
+    return "\n".join(line for line in lines if line)
+
+
+@contextmanager
+def _live_view(
+    files: tuple[str, ...], at: str | None, live: LiveChoice
+) -> Iterator[tuple[LiveView, Callable[..., None]]]:
+    """What was seen, and how to print of it. Imported here: without --kube no client of Kubernetes is needed."""
+    from tidemill.cli.live import live_session, look, show
+
+    if at is not None:
+        raise SpecError("--at works with scenarios only; --kube always shows the cluster as it is now")
+    with live_session(files, live) as session:
+        yield look(session), show
 
 
 # --- which instant ------------------------------------------------------------------------------------
@@ -175,6 +217,8 @@ def find_pod(written: str, pods: Sequence[PodRow]) -> tuple[PodRow, int]:
     if len(exact) == 1:
         return exact[0], 0
     workload = [] if exact else _pods_of_workload(written, pods)
+    if len(same := {row.workload for row in workload if written in _workload_names(row)}) > 1:
+        raise SpecError(f"'{written}' matches several workloads; name one of: {_listed(same)}")
     if workload:
         waiting = [row for row in workload if row.state == "waiting"]
         return (waiting or workload)[0], max(len(waiting) - 1, 0)
@@ -185,7 +229,7 @@ def find_pod(written: str, pods: Sequence[PodRow]) -> tuple[PodRow, int]:
 
 
 def _pods_of_workload(written: str, pods: Sequence[PodRow]) -> list[PodRow]:
-    """`chat`, `train-7` or `Job/train-7`, with or without the namespace; or the stream `train`, whose jobs are
+    """`chat`, `train-7`, `Job/train-7`, `team/train-7` or `Job/team/train-7`; or the stream `train`, whose jobs are
     train-1, train-2 and so on. Sorted by number: 2 before 10."""
     named = [row for row in pods if written in _workload_names(row)]
     numbered = re.compile(re.escape(written) + r"-\d+")
@@ -196,8 +240,9 @@ def _pods_of_workload(written: str, pods: Sequence[PodRow]) -> list[PodRow]:
 def _workload_names(row: PodRow) -> tuple[str, ...]:
     if not row.workload:
         return ()
-    name = row.workload.rpartition("/")[2]
-    return row.workload, name, f"{row.name.partition('/')[0]}/{name}"
+    kind, name = row.workload.partition("/")[0], row.workload.rpartition("/")[2]
+    namespace = row.name.partition("/")[0]
+    return row.workload, name, f"{kind}/{name}", f"{namespace}/{name}", f"{kind}/{namespace}/{name}"
 
 
 def _not_found_message(written: str, pods: Sequence[PodRow], begins: Sequence[PodRow]) -> str:
@@ -280,7 +325,7 @@ def _plan_account(files: Sequence[str], *, as_json: bool) -> None:
 
 def _account_world(session: Session) -> World:
     """The account without its cluster. A ledger that does not exist is not created."""
-    from tidemill.engine.ownership import with_true_owners
+    from tidemill.engine.ownership import unread_of_ours, with_true_owners
     from tidemill.model.nodes import Node
     from tidemill.model.world import World
 
@@ -289,7 +334,11 @@ def _account_world(session: Session) -> World:
     path = Path(session.ledger_url.removeprefix(_SQLITE_FILE))
     if session.ledger_url.startswith(_SQLITE_FILE) and not path.exists():
         click.echo(f"no ledger at {path}: only tags say which blocks are ours", err=True)
-        return World(now, reservations=listed, nodes=nodes)
-    ledger = session.ledger
-    held = with_true_owners(listed, ledger.purchases(), ledger.adoptions(), session.deployment, now)
-    return World(now, reservations=held, nodes=nodes, launches=ledger.launches())
+        readable = tuple(one for one in listed if not one.unread)
+        unread = unread_of_ours(listed, (), (), session.deployment)
+        return World(now, reservations=readable, unread=unread, nodes=nodes)
+    ledger = session.books
+    books = ledger.purchases(), ledger.adoptions()
+    held = with_true_owners(listed, *books, session.deployment, now)
+    unread = unread_of_ours(listed, *books, session.deployment)
+    return World(now, reservations=held, unread=unread, nodes=nodes, launches=ledger.launches())

@@ -6,13 +6,10 @@ cases the terminal is restored, the summary is printed and the exit code is 0.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
@@ -24,8 +21,8 @@ from tidemill.cli.loading import DEMO, load_scenario
 from tidemill.cli.playback import Pace, Playback
 from tidemill.cli.snapshot_file import SnapshotFile
 from tidemill.cli.terminal import duration_s, sigterm_as_interrupt
+from tidemill.engine.planner_thread import ThreadExecutor
 from tidemill.model.errors import InvariantViolated
-from tidemill.model.planner_result import PlannerResult
 from tidemill.render.figures import short_instant
 from tidemill.render.live_view import BANNER, screen
 from tidemill.render.narrative import NarrativeLine, Weight
@@ -39,8 +36,6 @@ _FRAME_S = 0.12
 _WALL_S = 150.0
 # Share of the wall time that is planned for the scenario; the rest is slack for a slow machine.
 _USED_SHARE = 0.92
-
-log = logging.getLogger("tidemill.engine.planner_runner")
 
 
 def _not_nan(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -74,7 +69,7 @@ def up(
     """
     files = scenario or (DEMO,)
     spec, document = load_scenario(files)
-    rehearsal = Rehearsal(spec, document, seed, planner_executor=PlannerThread)
+    rehearsal = Rehearsal(spec, document, seed, planner_executor=ThreadExecutor)
     pace = Pace(rehearsal.end, wall_s=_USED_SHARE * (for_s or _WALL_S), speed=speed)
     playback = Playback(rehearsal, document.name, pace)
     can_draw = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -90,7 +85,7 @@ def up(
         except InvariantViolated as error:
             violation = error
     wall_s = time.monotonic() - began
-    outcome = tally(rehearsal, scenario=" ".join(files), wall_s=wall_s, violation=violation)
+    outcome = tally(rehearsal, scenario=" ".join(files), files=files, wall_s=wall_s, violation=violation)
     console = Console()
     console.print(summary(outcome, console.width, console.is_terminal))
     ctx.exit(1 if outcome.invariant_violations else 0)
@@ -169,39 +164,3 @@ class LineDisplay:
         for line in news:
             mark = "*" if line.weight is Weight.TURN else " "
             click.echo(f"{short_instant(line.at)}:{line.at:%S} {mark} {line.who:<7}{line.text}")
-
-
-# --- planning in a thread -----------------------------------------------------------------------------
-
-
-class PlannerThread:
-    """Runs the purchase planner in parallel to the ticks, one run at a time; the next tick takes the result.
-
-    The solver releases the interpreter lock, so a tick hardly waits for it. The thread is a daemon: stopping the loop
-    does not wait for the plan.
-    """
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._done: PlannerResult | None = None
-
-    @property
-    def busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def begin(self, work: Callable[[], PlannerResult], otherwise: PlannerResult) -> None:
-        def run() -> None:
-            try:
-                self._done = work()
-            except Exception:
-                log.exception("planning the calendars failed; the simple rule buys until the next run")
-                self._done = otherwise
-
-        self._thread = threading.Thread(target=run, name="tidemill-planner", daemon=True)
-        self._thread.start()
-
-    def take(self) -> PlannerResult | None:
-        if self.busy:
-            return None
-        done, self._done = self._done, None
-        return done

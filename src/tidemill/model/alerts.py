@@ -35,6 +35,8 @@ class AlertKind(StrEnum):
     SERVICE_SHORT = "service-short"
     FORCED_EVICTION = "forced-eviction"
     SHORT_DELIVERY = "short-delivery"
+    PIN_UNUSED = "pin-unused"
+    NODES_NEVER_JOIN = "nodes-never-join"
     ENGINE_SILENT = "engine-silent"
     TEST = "test"
 

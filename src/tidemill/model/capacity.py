@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Literal
 
@@ -62,6 +62,10 @@ NEVER_CAME_STATES: Final = frozenset(
 OVER_STATES: Final = NEVER_CAME_STATES | {ReservationState.EXPIRED}
 
 
+# The start of a reservation whose record has none that can be read.
+UNKNOWN_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """A Capacity Block, or an on-demand capacity reservation (then `end` may be None).
@@ -88,6 +92,10 @@ class Reservation:
     extension_pending_to: datetime | None = None  # an extension asked for but not paid: plan for its failure
     tags: Pairs = ()
     listed: bool = True  # False: AWS's list leaves it out just now, and it is counted on all the same
+    # What of AWS's record could not be read; empty: nothing. Else only the id and the tags are certain: it is there,
+    # and nothing is bought beside it.
+    unread: str = ""
+    tags_known: bool = True  # False: its tags could not be read either; it may be anybody's
 
     @property
     def source(self) -> Source:

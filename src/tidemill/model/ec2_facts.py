@@ -62,6 +62,13 @@ def ultraserver_for(instances: int) -> tuple[str, int] | None:
     return next((each for each in ULTRASERVER_SIZES.items() if instances % each[1] == 0), None)
 
 
+def least_sold(instances: int, *, ultraserver: bool) -> int:
+    """The smallest number of instances, at least so many, that EC2 sells at once."""
+    if not ultraserver:
+        return instances
+    return -(-instances // SMALLEST_ULTRASERVER) * SMALLEST_ULTRASERVER
+
+
 # --- when blocks start and end ------------------------------------------------------------------------
 
 # Every block ends at 11:30 UTC. One that starts on a later day starts then too; one that starts "now" starts at any
@@ -138,3 +145,8 @@ LONGEST_HOOK_WAIT: Final = timedelta(hours=48)
 
 def terminates_before_end(*, ultraserver: bool) -> timedelta:
     return ULTRASERVER_TERMINATES_BEFORE_END if ultraserver else TERMINATES_BEFORE_END
+
+
+# EC2's own tag on a Capacity Block: how many instances were bought. Before the start the record itself shows none
+# (documentation of DescribeCapacityReservations, 2026-11).
+TAG_BOUGHT_COUNT: Final = "aws:ec2capacityreservation:incrementalRequestedQuantity"

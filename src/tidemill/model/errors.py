@@ -4,6 +4,7 @@
     ├── SpecError            the user's: the documents or the command line say something impossible
     ├── PortError            what a port may raise; `act` turns each into an Outcome
     │   ├── Retryable        it may work later: time-outs before commit, 5xx
+    │   │   ├── NotYet           too soon: asked again at the next look, and nothing is wrong
     │   │   ├── Throttled        turned away at the door: certainly nothing happened
     │   │   └── OutcomeUnknown   the call may have happened: look before anything is tried again
     │   ├── NoCapacity       this source cannot give it now: back off from the source, try the next
@@ -25,6 +26,7 @@ class TidemillError(Exception):
     def __init__(self, message: str = "", *, code: str = "") -> None:
         super().__init__(message)
         self.code = code
+        self.request_id = ""  # AWS's, for its support; empty: AWS did not answer, or gave none
 
 
 class SpecError(TidemillError):
@@ -39,8 +41,16 @@ class Retryable(PortError):
     """Nothing happened, and the same call may succeed later."""
 
 
+class NotYet(Retryable):
+    """It is too soon. Nothing happened and nothing is wrong: the next look asks again."""
+
+
 class Throttled(Retryable):
-    """Too many calls: this one was not even looked at."""
+    """Too many calls: this one was not even looked at. `retry_after_s`: how long the server asks to wait."""
+
+    def __init__(self, message: str = "", *, code: str = "", retry_after_s: float = 0.0) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_s = retry_after_s
 
 
 class OutcomeUnknown(Retryable):
@@ -64,7 +74,7 @@ class NotAllowed(PortError, Refused):
 
 
 class InvariantViolated(TidemillError):
-    """One of the eleven invariants was false on the simulator's truth."""
+    """One of the invariants was false on the simulator's truth."""
 
     def __init__(self, number: int, sentence: str, *, at: str, seed: int, objects: tuple[str, ...]) -> None:
         self.number = number

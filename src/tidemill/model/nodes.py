@@ -61,12 +61,16 @@ class KubeNode:
     unschedulable: bool = False
     ready_changed_at: datetime | None = None  # when the Ready condition last turned; None: at joining
     accelerators_registered_at: datetime | None = None  # of a type without any: when it joined
-    check: Literal["", "passed", "failed"] = ""  # the node check's verdict; it can turn to failed later
+    # The node check: empty: nothing reports one; then registration is enough, unless the pool requires a check.
+    check: Literal["", "running", "passed", "failed"] = ""  # it can turn to failed later
     check_message: str = ""
     draining_since: datetime | None = None
     drain_reason: DrainReason | None = None
     # By when its own deadline agent empties it, whether an engine is there or not; None: it has no agent, or no end.
     ends_at: datetime | None = None
+    deadline_agent: bool = (
+        False  # one says that it runs there; without an end in the user data it must be told one
+    )
     opened_at: datetime | None = None  # when the startup taint came off; None: it has not, or nobody noted it
     # When a non-daemon pod last came or went. After an engine restart it may be later than the truth
     # (never earlier), so that an idle timer errs on the long side.

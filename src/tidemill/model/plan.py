@@ -5,13 +5,13 @@ A Plan is data. `act` carries it out, the rehearsal and `tidemill plan` print it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from tidemill.model.offers import ExtensionQuery, OfferQuery
 from tidemill.model.purchase_reasons import ProposalReason, PurchaseReason, SearchReason
-from tidemill.model.purchases import LaunchIntent, PurchaseIntent
+from tidemill.model.purchases import LaunchIntent, PurchaseIntent, Spending
 from tidemill.model.reasons import (
     AdmitReason,
     DrainReason,
@@ -265,6 +265,21 @@ class Plan:
     unmet: tuple[Unmet, ...] = ()
     warnings: tuple[Warning, ...] = ()
     wake_at: datetime | None = None  # with no event before, nothing would be decided differently until then
+    # What it was made from besides: the figures of `Spending` that were read, and the instant, where it tells one that
+    # moves with the clock. Two plans that say the same are equal whatever they were made from.
+    figures_read: frozenset[str] = field(default=frozenset(), compare=False)
+    made_at: datetime | None = field(default=None, compare=False)
+
+    def holds_at(self, now: datetime, spending: Spending, spent_then: Spending) -> bool:
+        """Whether it is still what would be decided, if nothing else of the world has changed."""
+        if self.wake_at is not None and now >= self.wake_at:
+            return False
+        if self.made_at is not None and now != self.made_at:
+            return False
+        return all(getattr(spending, name) == getattr(spent_then, name) for name in self.figures_read)
+
+
+NOT_YET = "not-yet"  # the label of errors.NotYet
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,3 +289,8 @@ class Outcome:
     action: Action
     error: str = ""
     detail: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """It was tried and did not work; what is too soon is no failure."""
+        return self.error not in ("", NOT_YET)

@@ -102,12 +102,20 @@ class Terms:
     team: str = ""
 
 
+# More pods are not started together: one on each node of the largest cluster that Kubernetes is tested with.
+MAX_GANG_PODS = 5_000
+
+
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Pods that run all or not at all, in one zone and on one source."""
+    """Pods that run all or not at all, in one zone and on one source; at most MAX_GANG_PODS."""
 
     name: str
     size: int
+
+
+# Workloads whose pods run to an end of their own. The kind is what a workload's name begins with.
+JOB_KINDS = frozenset({"Job", "JobSet", "PyTorchJob"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +147,10 @@ class Pod:
     @property
     def full_name(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def of_job(self) -> bool:
+        return self.workload.partition("/")[0] in JOB_KINDS
 
 
 @dataclass(frozen=True, slots=True)

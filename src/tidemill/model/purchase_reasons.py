@@ -26,18 +26,34 @@ class ReasonKind(StrEnum):
     # A submit bought nothing, besides for one of the above.
     APPROVAL_EXPIRED = "approval-expired"  # at
     LEDGER_IN_MEMORY = "ledger-in-memory"
+    POOL_CANNOT_LAUNCH = "pool-cannot-launch"  # name: the pool; expected: what the documents lack
     LEDGER_OF_ANOTHER_DEPLOYMENT = "ledger-of-another-deployment"  # name: the ledger's, expected: ours
     BOUGHT_FROM_ANOTHER_LEDGER = "bought-from-another-ledger"  # reservation_ids, name: our deployment
+    RESERVATIONS_UNREAD = (
+        "reservations-unread"  # reservation_ids; detail: what of the first could not be read
+    )
     NO_OFFER = "no-offer"
     REFUSED_BY_AWS = "refused-by-aws"  # code, detail
     REFUSED_BY_LEDGER = "refused-by-ledger"  # code, detail
+    # Its pool could not use it. In each of them `name` is the pool.
+    POOL_REMOVED = "pool-removed"
+    NO_BLOCK_SOURCE = "no-block-source"
+    TYPE_EXCLUDED = "type-excluded"  # instance_type
+    NO_SUBNET = "no-subnet"  # zones: where it would be; usable_zones: where there are subnets
+    ZONE_EXCLUDED = "zone-excluded"  # zones: where it would be; usable_zones: where the pool may be
+    TAGS_NOT_SELECTED = "tags-not-selected"  # expected: the tags that the pool selects by
+    PINNED_TO_IDS = "pinned-to-ids"  # reservation_ids: the only ones that the pool selects
+    OVER_POOL_LIMITS = "over-pool-limits"  # instance_type, count, most
+    NO_ROOM_BESIDE_BLOCKS = (
+        "no-room-beside-blocks"  # instance_type, count, most: beside the pool's other blocks
+    )
     # It is submitted.
     APPROVED = "approved"
     TRIED_AGAIN = "tried-again"
     # It goes on.
     APPROVED_BY_POLICY = "approved-by-policy"
     DEARER_THAN_APPROVED = "dearer-than-approved"  # fee_usd
-    ANSWER_UNKNOWN = "answer-unknown"  # the call failed and may have bought
+    ANSWER_UNKNOWN = "answer-unknown"  # the call failed and may have bought: code, detail, request_id
     ANSWER_LOST = "answer-lost"  # the engine stopped between the call and its answer
     # It is bought.
     FOUND_BY_TAG = "found-by-tag"  # reservation_ids
@@ -80,11 +96,31 @@ class PurchaseReason:
     at: datetime | None = None
     code: str = ""  # of the error: AWS's code, else our label of it
     detail: str = ""  # the error's message, shown to people as it came
+    request_id: str = ""  # AWS's id of the call; empty: it did not answer
     fee_estimated: bool = False
+    instance_type: str = ""
+    zones: tuple[str, ...] = ()
+    usable_zones: tuple[str, ...] = ()
+    count: int = 0
+    most: int = 0
 
 
+# The pool that it is for could not use it.
+UNUSABLE: Final = frozenset(
+    {
+        ReasonKind.POOL_REMOVED,
+        ReasonKind.NO_BLOCK_SOURCE,
+        ReasonKind.TYPE_EXCLUDED,
+        ReasonKind.NO_SUBNET,
+        ReasonKind.ZONE_EXCLUDED,
+        ReasonKind.TAGS_NOT_SELECTED,
+        ReasonKind.PINNED_TO_IDS,
+        ReasonKind.OVER_POOL_LIMITS,
+        ReasonKind.NO_ROOM_BESIDE_BLOCKS,
+    }
+)
 # A submit that wrote one of these bought nothing; it is tried again after a pause.
-NOTHING_BOUGHT: Final = frozenset(
+NOTHING_BOUGHT: Final = UNUSABLE | frozenset(
     {
         ReasonKind.PROPOSE_ONLY,
         ReasonKind.WAITS_FOR_APPROVAL,
@@ -94,8 +130,10 @@ NOTHING_BOUGHT: Final = frozenset(
         ReasonKind.OVER_AUTO_MONTH,
         ReasonKind.APPROVAL_EXPIRED,
         ReasonKind.LEDGER_IN_MEMORY,
+        ReasonKind.POOL_CANNOT_LAUNCH,
         ReasonKind.LEDGER_OF_ANOTHER_DEPLOYMENT,
         ReasonKind.BOUGHT_FROM_ANOTHER_LEDGER,
+        ReasonKind.RESERVATIONS_UNREAD,
         ReasonKind.NO_OFFER,
         ReasonKind.REFUSED_BY_AWS,
         ReasonKind.REFUSED_BY_LEDGER,
@@ -146,6 +184,7 @@ class PurchaseWarningKind(StrEnum):
     OUTCOME_UNKNOWN = "outcome-unknown"  # name: the intent
     SEVERAL_BLOCKS = "several-blocks"  # reservation_ids
     NO_LONGER_LISTED = "no-longer-listed"  # reservation_ids, name: the intent
+    UNREAD = "unread"  # name: a reservation that may be ours; detail: what of it could not be read
     NO_SOLVER = "no-solver"  # a block is bought for each week
     PLANNER_CRASHED = "planner-crashed"  # likewise
     NO_OFFER = "no-offer"  # count, instance_type; name, of, fee_usd: an extension that is too large

@@ -49,6 +49,7 @@ class DrainKind(StrEnum):
     NODE_CHECK_FAILED = "node-check-failed"  # detail: the check's words
     DRIFTED_TYPE = "drifted-instance-type"  # name: the instance type; pool
     DRIFTED_LABEL = "drifted-label"  # name: key=value that the node lacks; pool
+    DRIFTED_TAINT = "drifted-taint"  # name: the taint's key that the node lacks; pool
     DRIFTED_NODE_CLASS = "drifted-node-class"  # name: the node class
     EMPTY = "empty"  # idle
     UNDERUTILIZED = "underutilized"  # saves_usd_h
@@ -264,6 +265,7 @@ class TerminateReason:
 
 class StepKind(StrEnum):
     NODE_CHECK_PASSED = "node-check-passed"
+    NODE_REGISTERED = "node-registered"  # no node check reports on it, and its pool requires none
     NODE_DRAINS = "node-drains"
     SOURCE_EXTENDED = "source-extended"  # name: the source's label
     INSTANCE_GONE = "instance-gone"  # name: the instance
@@ -299,6 +301,7 @@ class HoldKind(StrEnum):
     NO_POOL = "no-pool"
     NAMESPACE_NOT_ALLOWED = "namespace-not-allowed"  # name: the namespace
     TAINT_NOT_TOLERATED = "taint-not-tolerated"  # name: the taint's key
+    ADMITTED_PODS_ONLY = "admitted-pods-only"
     NO_NODE_WITH_LABELS = "no-node-with-labels"  # pairs: the node selector
     TOO_LARGE = "too-large"  # requests
     TOO_LARGE_WITH_DAEMONS = "too-large-with-daemons"  # requests, daemons
@@ -312,6 +315,7 @@ class HoldKind(StrEnum):
     # There is no room for it now.
     NO_ACTIVE_CAPACITY = "no-active-capacity"
     NO_EC2_CAPACITY = "no-ec2-capacity"  # at: when EC2 is asked again
+    LAUNCH_FAILED = "launch-failed"  # for another reason; name: the label of the error; at
     NODES_TAKEN = "nodes-taken"
     NODES_TAKEN_OR_TOO_SHORT = "nodes-taken-or-too-short"  # need
     NOTHING_LASTS = "nothing-lasts"  # need
@@ -323,6 +327,7 @@ class HoldKind(StrEnum):
     GANG_OVER_SOURCE_SIZE = "gang-over-source-size"  # count; of: nodes the largest source has
     GANG_OVER_LIMITS_LEFT = "gang-over-limits-left"  # count; pairs: the limits
     GANG_WITHOUT_SOURCE = "gang-without-source"  # count
+    GANG_TOO_LARGE = "gang-too-large"  # name: the gang; it has `of` pods, and count is the most
     GANG_INCOMPLETE = "gang-incomplete"  # name: the gang; count of `of` pods exist
     GANG_STOPS = "gang-stops"  # name
     GANG_LOST_POD = "gang-lost-pod"  # name

@@ -14,6 +14,9 @@ class WarningKind(StrEnum):
     FAILED_NODE_WAITS = "failed-node-waits"  # drain: why the node is drained
     DO_NOT_DISRUPT_ENDS = "do-not-disrupt-ends"  # name: the source; at: by when it must be empty
     BUDGET_BLOCKS_EVICTION = "budget-blocks-eviction"  # at: when the pods that are left are deleted
+    DOUBLE_NODE = (
+        "double-node"  # name: the newer Node object of the same instance, which is the one that counts
+    )
     GANG_POD_NOT_RECREATED = "gang-pod-not-recreated"  # recreate: why it should be
     KARPENTER_SPLITS_GANG = "karpenter-splits-gang"  # name: the pool
     DRIFT_DO_NOT_DISRUPT = "drift-do-not-disrupt"  # drain: the drift; name: the pod that stays

@@ -15,7 +15,7 @@ from tidemill.model.capacity import Reservation
 from tidemill.model.nodes import Node, Overhead
 from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
 from tidemill.model.planner_result import PlannerResult
-from tidemill.model.pods import DisruptionBudget, Pod, Workload
+from tidemill.model.pods import DisruptionBudget, Pod, PodShape, Workload
 from tidemill.model.purchases import NOTHING_SPENT, BlockUse, LaunchIntent, PurchaseIntent, Spending
 
 
@@ -25,10 +25,12 @@ class World:
 
     now: datetime
     reservations: tuple[Reservation, ...] = ()
+    unread: tuple[Reservation, ...] = ()  # that may be ours, and of which little more than the id is known
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
     workloads: tuple[Workload, ...] = ()
+    daemons: tuple[PodShape, ...] = ()  # of DaemonSets, for pools that have no node to measure
     launches: tuple[LaunchIntent, ...] = ()  # open ones, and those that failed in the last hour
     purchases: tuple[PurchaseIntent, ...] = ()
     searches: tuple[OfferSearch, ...] = ()

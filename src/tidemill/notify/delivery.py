@@ -223,4 +223,8 @@ class Alerting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._threads.stop(STOP_WITHIN)
+        self.stop()
+
+    def stop(self, within: timedelta = STOP_WITHIN) -> None:
+        """Send what is due, for at most this long."""
+        self._threads.stop(within)

@@ -15,6 +15,7 @@ from tidemill.model.ec2_facts import (
     FARTHEST_START,
     LEGAL_DURATIONS,
     MAX_INSTANCES_PER_BLOCK,
+    MAX_OFFERS,
     SMALLEST_ULTRASERVER,
 )
 from tidemill.model.errors import NotAllowed, Refused
@@ -64,6 +65,7 @@ class OfferSearcher:
         self._budget = budget
         self.asked = 0
         self._found: dict[str, FoundOffer] = {}
+        self.cut_short = False  # an answer was as long as EC2's answers get: there may be more offers
         self.refused: list[
             str
         ] = []  # what EC2 said to questions it does not take: a type it does not sell there, …
@@ -82,7 +84,9 @@ class OfferSearcher:
         assert self.left > 0, "the budget of requests is the caller's to watch"
         self._bucket.take()
         self.asked += 1
-        answer = [offer for offer in self._answer(question) if question.fits(offer)]
+        shown = self._answer(question)
+        self.cut_short = self.cut_short or len(shown) >= MAX_OFFERS
+        answer = [offer for offer in shown if question.fits(offer)]
         found = tuple(FoundOffer(offer, question) for offer in answer)
         for one in found:
             self._found.setdefault(one.offer.id, one)

@@ -48,6 +48,7 @@ DRAINS: dict[DrainKind, Sentence[DrainReason]] = {
     DrainKind.NODE_CHECK_FAILED: lambda reason: f"node check failed: {reason.detail or 'no detail'}",
     DrainKind.DRIFTED_TYPE: "drifted: pool {pool} no longer allows {name}",
     DrainKind.DRIFTED_LABEL: "drifted: the node lacks the label {name} of pool {pool}",
+    DrainKind.DRIFTED_TAINT: "drifted: the node lacks the taint {name} of pool {pool}",
     DrainKind.DRIFTED_NODE_CLASS: "drifted: node class {name} has changed since the node was launched",
     DrainKind.EMPTY: "empty for {idle}",
     DrainKind.UNDERUTILIZED: "its pods fit on other nodes: saves {saves_usd_h} an hour",
@@ -119,6 +120,7 @@ TERMINATIONS: dict[TerminateKind, Sentence[TerminateReason]] = {
 }
 STEPS: dict[StepKind, Sentence[StepReason]] = {
     StepKind.NODE_CHECK_PASSED: "its node check passed",
+    StepKind.NODE_REGISTERED: "its accelerators are registered, and no node check reports on it",
     StepKind.NODE_DRAINS: "its node is drained",
     StepKind.SOURCE_EXTENDED: "{name} was extended and paid for",
     StepKind.INSTANCE_GONE: "its instance {name} is gone",

@@ -85,7 +85,11 @@ def _short(reason: ServiceShort) -> str:
                 " after wave"
             )
         case ShortKind.SUCCESSOR_LATE | ShortKind.NO_SUCCESSOR:
-            ready = format_instant(reason.ready_from) if reason.ready_from is not None else "later"
+            ready = (
+                format_instant(reason.ready_from.replace(microsecond=0))
+                if reason.ready_from is not None
+                else "later"
+            )
             return f"{short}: {empty_by}, and {reason.successor or 'what follows'} takes pods from {ready}"
     assert_never(reason.kind)
 

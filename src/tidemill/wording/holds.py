@@ -8,6 +8,10 @@ from tidemill.wording.templates import Sentence, amounts, fill
 HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
     HoldKind.NO_POOL: "there is no compute pool",
     HoldKind.NAMESPACE_NOT_ALLOWED: "pool {pool} does not serve namespace {name}",
+    HoldKind.ADMITTED_PODS_ONLY: (
+        "pool {pool} takes only pods that Tidemill admits; label its namespace or its workload"
+        " tidemill.dev/managed: true and create it again"
+    ),
     HoldKind.TAINT_NOT_TOLERATED: "it does not tolerate the taint {name} of pool {pool}",
     HoldKind.NO_NODE_WITH_LABELS: lambda reason: (
         f"no pool has nodes with the labels it selects ({_pairs(reason, '=')})"
@@ -30,7 +34,13 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
     ),
     HoldKind.UNREACHABLE: "AWS or the ledger cannot be reached, so nothing is launched",
     HoldKind.NO_ACTIVE_CAPACITY: "pool {pool} has no active capacity",
-    HoldKind.NO_EC2_CAPACITY: "EC2 has no capacity for pool {pool} now; next try {at}",
+    HoldKind.NO_EC2_CAPACITY: ("EC2 had no capacity at the last launch for pool {pool}; next try {at}"),
+    HoldKind.LAUNCH_FAILED: lambda reason: fill(
+        "the last launch for pool {pool} was refused, and the log says why; next try {at}, or when the documents change"
+        if reason.name == "refused"
+        else "the last launch for pool {pool} failed ({name}; the log says more); next try {at}",
+        reason,
+    ),
     HoldKind.NODES_TAKEN: "every node pool {pool} can have is taken",
     HoldKind.NODES_TAKEN_OR_TOO_SHORT: (
         "it needs {need}; what is free in pool {pool} ends sooner, and what lasts that long is taken"
@@ -50,6 +60,9 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
         reason,
     ),
     HoldKind.GANG_WITHOUT_SOURCE: "no source of pool {pool} has the {count:node} its gang needs at once",
+    HoldKind.GANG_TOO_LARGE: (
+        "gang {name} has {of} pods, and no more than {count} are started together: make it of fewer, larger pods"
+    ),
     HoldKind.GANG_INCOMPLETE: "gang {name} has {count} of its {of} pods",
     HoldKind.GANG_STOPS: "gang {name} is being stopped, to start again whole",
     HoldKind.GANG_LOST_POD: "gang {name} lost a pod; the others are being stopped",

@@ -35,22 +35,54 @@ _REASONS: dict[ReasonKind, Sentence[PurchaseReason]] = {
         f"${reason.fee_usd:,} more is over the ${reason.limit_usd:,} a month that need no approval"
     ),
     ReasonKind.APPROVAL_EXPIRED: "its approval expired {at}",
+    ReasonKind.POOL_CANNOT_LAUNCH: (
+        "nodes of pool {name} could never join the cluster, so nothing is bought for it: {expected}"
+    ),
     ReasonKind.LEDGER_IN_MEMORY: "nothing is bought from a ledger in memory: name one in a database",
     ReasonKind.LEDGER_OF_ANOTHER_DEPLOYMENT: "this ledger belongs to deployment '{name}', not to '{expected}'",
     ReasonKind.BOUGHT_FROM_ANOTHER_LEDGER: (
         "{reservation_ids} were bought for '{name}' from another ledger than this one: use that one, or complete this"
         " one with `tidemill ledger rebuild`"
     ),
+    ReasonKind.RESERVATIONS_UNREAD: (
+        "AWS lists {reservation_ids} and the record cannot be read ({detail}): it may be what would be bought again"
+    ),
     ReasonKind.NO_OFFER: "no offer inside its envelope",
     ReasonKind.REFUSED_BY_AWS: lambda reason: reason.detail or reason.code,
     ReasonKind.REFUSED_BY_LEDGER: lambda reason: reason.detail or reason.code,
+    ReasonKind.POOL_REMOVED: "its pool {name} is no longer in the documents, so nothing could use it",
+    ReasonKind.NO_BLOCK_SOURCE: "pool {name} has no source of type block, so it could not use it",
+    ReasonKind.TYPE_EXCLUDED: "the requirements of pool {name} exclude {instance_type}, so it could not use it",
+    ReasonKind.NO_SUBNET: (
+        "the platform has no subnet in {zones}, so nothing could start there; it has them in {usable_zones}"
+    ),
+    ReasonKind.ZONE_EXCLUDED: lambda reason: (
+        f"pool {reason.name} cannot use a block in {', '.join(reason.zones) or 'any zone with subnets'}"
+        + (f"; it may be in {', '.join(reason.usable_zones)}" if reason.usable_zones else "")
+    ),
+    ReasonKind.TAGS_NOT_SELECTED: (
+        "pool {name} uses only blocks with the tags {expected}, and a block that is bought would not have them; add"
+        " them to the Platform's spec.tags"
+    ),
+    ReasonKind.PINNED_TO_IDS: (
+        "pool {name} uses only {reservation_ids}, so it could not use a new block; select by tags in place of ids"
+    ),
+    ReasonKind.OVER_POOL_LIMITS: "the limits of pool {name} allow {most} x {instance_type}, not {count}",
+    ReasonKind.NO_ROOM_BESIDE_BLOCKS: (
+        "the limits of pool {name} allow {most} x {instance_type} beside its other blocks for most of that time, not"
+        " {count}"
+    ),
     ReasonKind.APPROVED: "approved and inside the budget",
     ReasonKind.TRIED_AGAIN: "approved; trying again for an offer inside its envelope",
     ReasonKind.APPROVED_BY_POLICY: "inside what the policy buys without an approval",
     ReasonKind.DEARER_THAN_APPROVED: lambda reason: (
         f"only sold from ${reason.fee_usd:,} by now, above its envelope: it needs another approval"
     ),
-    ReasonKind.ANSWER_UNKNOWN: "the outcome of the call is unknown",
+    ReasonKind.ANSWER_UNKNOWN: lambda reason: (
+        "the outcome of the call is unknown"
+        + (f": {reason.detail}" if reason.detail else "")
+        + (f", request id {reason.request_id}" if reason.request_id else "")
+    ),
     ReasonKind.ANSWER_LOST: "the answer to the call was lost; it is not repeated",
     ReasonKind.FOUND_BY_TAG: "found by its tag: {reservation_ids}",
     ReasonKind.FOUND_IN_HISTORY: "found in the history of {reservation_ids}",
@@ -114,9 +146,13 @@ _WARNINGS: dict[PurchaseWarningKind, Sentence[PurchaseWarning]] = {
         "AWS no longer lists {reservation_ids}: if its payment failed, say `tidemill settle {name} --not-bought`, and"
         " its demand is planned anew"
     ),
+    PurchaseWarningKind.UNREAD: (
+        "AWS lists it and its record cannot be read ({detail}): it counts as there, and nothing is bought until it can"
+        " be read"
+    ),
     PurchaseWarningKind.NO_SOLVER: (
-        "a block is bought for each week: planning purchases needs the HiGHS solver, which is not installed:"
-        " pip install 'tidemill[plan]'"
+        "a block is bought for each week: planning purchases needs the HiGHS solver, which cannot be imported:"
+        " pip install highspy"
     ),
     PurchaseWarningKind.PLANNER_CRASHED: (
         "a block is bought for each week, because the planner failed; the log says why"

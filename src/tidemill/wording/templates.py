@@ -35,7 +35,7 @@ def _written(value: object) -> object:
         case None:  # such as a fact that could not be read from an annotation
             return "(unknown)"
         case datetime():
-            return format_instant(value)
+            return format_instant(value.replace(microsecond=0))
         case timedelta():
             return format_duration(value)
         case float():

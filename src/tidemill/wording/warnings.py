@@ -14,6 +14,10 @@ WARNINGS: dict[WarningKind, Sentence[WarningReason]] = {
     WarningKind.BUDGET_BLOCKS_EVICTION: (
         "its disruption budget allows no eviction now; pods that are still there at {at} are deleted"
     ),
+    WarningKind.DOUBLE_NODE: (
+        "it names the same instance as {name}, which joined later and is the one that counts; it is left alone, and"
+        " can be deleted"
+    ),
     WarningKind.GANG_POD_NOT_RECREATED: lambda reason: (
         f"{action_sentence(reason.recreate) if reason.recreate else 'its gang is stopped'},"
         " but nothing would create this pod again"
