@@ -15,6 +15,8 @@ from tests.engine.ports import Outside
 from tidemill.decide import decide
 from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.replan_schedule import planning_round
+from tidemill.decide.purchasing.usability import why_block_unusable
+from tidemill.model.labels import Pairs
 from tidemill.model.plan import (
     ProposePurchase,
     SearchExtensions,
@@ -24,7 +26,8 @@ from tidemill.model.plan import (
 )
 from tidemill.model.purchase_reasons import UNUSABLE, PurchaseReason, ReasonKind
 from tidemill.model.purchases import PurchaseState
-from tidemill.spec import Spec
+from tidemill.spec import Spec, names
+from tidemill.spec.usable_blocks import was_bought_for
 from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("CB-4")
@@ -35,8 +38,8 @@ BY_REQUIREMENT = {"requirements": {"instanceTypes": ["p5.48xlarge"], "zones": [O
 BY_TAG = {"sources": [{"type": "block", "tags": {"team": "x"}}]}
 BY_ID = {"sources": [{"type": "block", "ids": ["cr-9"]}]}
 TOO_FEW = {"limits": {"nodes": 3}}
-ZONED, ALL = [BY_ZONE, BY_REQUIREMENT], [BY_ZONE, BY_REQUIREMENT, BY_TAG, BY_ID, TOO_FEW]
-NAMES = ["source zones", "zones", "tags", "ids", "limit"]
+ZONED, ALL = [BY_ZONE, BY_REQUIREMENT], [BY_ZONE, BY_REQUIREMENT, BY_TAG, TOO_FEW]
+NAMES = ["source zones", "zones", "tags", "limit"]
 
 
 def buying(changes: dict[str, Any], document: Any = None, **platform: Any) -> Spec:
@@ -56,7 +59,7 @@ def test_only_zones_that_the_pool_can_use_are_searched_and_proposed(changes: dic
     assert proposed.intent.envelope.max_fee_usd > 25_000
 
 
-@pytest.mark.parametrize("changes", [BY_TAG, BY_ID, TOO_FEW], ids=NAMES[2:])
+@pytest.mark.parametrize("changes", [BY_TAG, TOO_FEW], ids=NAMES[2:])
 def test_what_the_pool_could_not_use_is_neither_searched_nor_proposed_and_people_are_told(
     changes: dict[str, Any],
 ):
@@ -73,11 +76,56 @@ def test_a_block_with_a_tag_that_blocks_are_bought_with_is_proposed():
     assert of(decide(buying(BY_TAG, tags={"team": "x"}), world()), SearchOffers)
 
 
-def test_a_pinned_block_is_extended_where_no_new_one_could_be_used():
+@pytest.mark.requirement("CB-18")
+def test_a_pool_pinned_to_ids_is_sold_a_successor_and_its_own_block_is_extended_first():
     ending = block("cr-9", ends_in="2d", pool="p5")
     asked = decide(buying(BY_ID), world(ending))
     assert [action.query.reservation_id for action in of(asked, SearchExtensions)] == ["cr-9"]
-    assert not of(asked, SearchOffers)
+    (searched,) = of(decide(buying(BY_ID), world()), SearchOffers)
+    proposed = of(decide(buying(BY_ID), world(search(searched.query, offer()))), ProposePurchase)
+    assert [one.intent.pool for one in proposed] == ["p5"]
+
+
+@pytest.mark.requirement("CB-18")
+def test_the_buyer_buys_for_a_pinned_pool_with_the_tags_that_the_pin_moves_on_to():
+    granted = intent("approved", approved_by=("ana",))
+    outside = Outside(buying(BY_ID))
+    outside.cloud.offers = [offer()]
+    outside.books.propose(granted)
+    outside.act(SubmitPurchase(granted, PurchaseReason(ReasonKind.APPROVED)))
+    ((_, tags),) = outside.cloud.purchases
+    assert was_bought_for(OWNER, "p5", tags)
+
+
+BOUGHT = ((names.TAG_OWNER, OWNER), (names.TAG_POOL, "p5"), (names.TAG_INTENT, "pi-1"))
+
+
+@pytest.mark.requirement("CB-18")
+@pytest.mark.parametrize(
+    ("tags", "passes"),
+    [
+        (BOUGHT, True),
+        (BOUGHT[:2], False),
+        ((*BOUGHT[:2], (names.TAG_INTENT, "")), False),
+        (((names.TAG_OWNER, "somebody"), *BOUGHT[1:]), False),
+        ((BOUGHT[0], (names.TAG_POOL, "other"), BOUGHT[2]), False),
+        ((), False),
+    ],
+    ids=["bought for it", "adopted", "an empty intent", "another deployment's", "another pool's", "no tags"],
+)
+def test_a_pin_lets_through_only_what_was_bought_for_its_pool(tags: Pairs, passes: bool):
+    why = why_block_unusable(buying(BY_ID), "p5", block("cr-2", tags=tags))
+    assert (why is None) == passes
+    if why is not None:
+        assert why == PurchaseReason(ReasonKind.PINNED_TO_IDS, name="p5", reservation_ids=("cr-9",))
+        assert "add its id to the pool's ids" in sentence(why)
+
+
+@pytest.mark.requirement("CB-18")
+def test_a_pin_that_also_asks_for_a_tag_moves_on_only_to_blocks_with_that_tag():
+    both = {"sources": [{"type": "block", "ids": ["cr-9"], "tags": {"team": "x"}}]}
+    assert not of(decide(buying(both), world()), SearchOffers)
+    assert of(decide(buying(both, tags={"team": "x"}), world()), SearchOffers)
 
 
 def test_what_has_no_room_beside_the_pools_other_blocks_is_not_proposed():
@@ -113,7 +161,7 @@ def test_a_calendar_asks_only_for_zones_that_its_pool_can_use(changes: dict[str,
     assert {query.zones for query in wanted.offers} == {(OTHER,)}
 
 
-@pytest.mark.parametrize("changes", [BY_TAG, BY_ID, {"limits": {"nodes": 1}}], ids=NAMES[2:])
+@pytest.mark.parametrize("changes", [BY_TAG, {"limits": {"nodes": 1}}], ids=NAMES[2:])
 def test_a_calendar_asks_for_nothing_that_its_pool_could_not_use(changes: dict[str, Any]):
     documents = buying(changes, calendar())
     assert not planning_round(documents, world(), learned_gpus(documents, world())).offers

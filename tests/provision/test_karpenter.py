@@ -64,16 +64,36 @@ def test_a_block_pool_selects_its_blocks_by_tag():
 @pytest.mark.requirement("KP-1")
 @pytest.mark.requirement("KP-7")
 @pytest.mark.requirement("TR-3")
-def test_a_pinned_pool_selects_by_id_and_is_warned_about():
+@pytest.mark.requirement("CB-18")
+def test_a_pinned_pool_selects_by_id_and_what_is_bought_for_it_and_is_warned_about_without_a_plan():
     pair = pool(sources=[{"type": "block", "ids": ["cr-a", "cr-b"]}])
+    bought = {"deployment": "tides", "tidemill.dev/pool": "train", "tidemill.dev/intent": "*"}
     assert made(pair)["EC2NodeClass", "train"]["capacityReservationSelectorTerms"] == [
         {"id": "cr-a"},
         {"id": "cr-b"},
+        {"tags": bought},
     ]
     assert any(
         "TR-3" in sentence and "tags" in sentence for sentence in karpenter_objects(*pair, None).warnings
     )
     assert not karpenter_objects(*pool(), None).warnings
+    only = karpenter_objects(*pool(), None, only=("cr-x",))
+    assert only.objects[0]["spec"]["capacityReservationSelectorTerms"] == [{"id": "cr-x"}]
+    assert any("TR-3" in sentence for sentence in only.warnings)
+
+
+@pytest.mark.requirement("CB-18")
+def test_a_pinned_pool_selects_a_successor_that_was_bought_for_it_and_no_block_of_others():
+    pinned = pool(sources=[{"type": "block", "ids": ["cr-a"]}], limits={"nodes": 8})
+    tags = (*OURS, ("tidemill.dev/intent", "pi-1"))
+    new, adopted = block("cr-b", tags=tags), block("cr-c", tags=OURS)
+    stranger = block("cr-d", tags=tags, owner="somebody")
+    found = made(pinned, [block("cr-a", tags=()), new, adopted, stranger])
+    assert found["EC2NodeClass", "train"]["capacityReservationSelectorTerms"] == [
+        {"id": "cr-a"},
+        {"id": "cr-b"},
+    ]
+    assert [name for kind, name in found if kind == "NodePool"] == ["train-cr-a", "train-cr-b"]
 
 
 @pytest.mark.requirement("KP-1")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.decide.builders import BLOCK, NOW, ago, ahead, block, node, plan, pod, pool, spec, world
+from tests.decide.builders import BLOCK, NOW, OWNER, ago, ahead, block, node, plan, pod, pool, spec, world
 from tests.decide.purchases import buying, intent
 from tidemill.decide import decide
 from tidemill.model.alerts import Alert, AlertKind, Severity
@@ -19,7 +19,7 @@ from tidemill.model.reasons import EndKind, EndReason
 from tidemill.model.warning_reasons import ServiceShort, ShortKind, WarningKind, WarningReason
 from tidemill.model.world import World
 from tidemill.report.alerts import NAMED, alerts
-from tidemill.spec import Spec
+from tidemill.spec import Spec, names
 from tidemill.wording import sentence
 
 FORCED = EndReason(EndKind.LAST_SAFE_MOMENT, ahead("30m"))
@@ -198,6 +198,8 @@ def test_a_paid_successor_that_a_pin_keeps_out_is_told_until_the_pin_names_it():
     assert facts(alert)["pin it to"] == "cr-1, cr-2"
     both = spec(pool(sources=[{"type": "block", "ids": ["cr-1", "cr-2"]}]))
     assert holding(both, world(held, follows)) == []
+    bought = ((names.TAG_OWNER, OWNER), (names.TAG_POOL, "p5"), (names.TAG_INTENT, "pi-1"))
+    assert holding(pinned, world(held, replace(follows, tags=bought))) == []  # the pin moves on to it
 
 
 @pytest.mark.requirement("NT-1")

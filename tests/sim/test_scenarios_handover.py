@@ -13,7 +13,10 @@ from tests.sim.scenario_builder import actions_done, after, journal_lines, last_
 from tidemill.cli.playback import observe_and_decide
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.handover.forecast import forecast
+from tidemill.model.capacity import ReservationState
 from tidemill.model.plan import Evict, RestartWorkload, ScaleWorkload, StartDrain
+from tidemill.report.handover import hand_over
+from tidemill.report.status import status
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.wording import sentence
 
@@ -298,26 +301,58 @@ def test_a_pin_that_does_not_name_the_successor_is_kept_and_a_warning_says_what_
 # --- the successor is bought, and taken into use -------------------------------------------------------
 
 
-@pytest.mark.requirement("CB-8")
-def test_a_successor_bought_by_a_plan_is_used_and_the_service_moves_there() -> None:
+def with_bought_successor(duration: str = "60h", **pool: Any) -> given.PreparedScenario:
     """Block a ends on the 19th; the window lacks two instances from then on, and an hour beside it costs a day more."""
     window = {"name": "next", "from": "2026-11-18T11:30:00Z", "to": "2026-11-20T11:00:00Z", "instances": 2}
-    rehearsal = scenario_with(
-        given.pool(),
-        on=given.platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}),
+    karpenter = {"version": "1.8.2", "staticCapacity": True}
+    on = {"karpenter": karpenter, "nodeRole": "arn:aws:iam::123456789012:role/ml-node"}
+    budget = {"perPurchaseUsd": 9000, "monthlyUsd": 20000}
+    return scenario_with(
+        given.pool(**pool),
+        on=given.platform(budget=budget, approval={"mode": "one"}, **on),
         plans=[
             given.plan(
                 demand=[{**window, "instanceType": given.P5}], extend={"policy": "never"}, overlap="1h"
             )
         ],
         decisions=[{"at": "1h", "window": "next", "verdict": "approve", "by": "finance"}],
-        reservations=[given.block("a", pool="train", duration="52h")],
+        reservations=[given.block("a", id=ID_A, pool="train", duration="52h")],
         services=[given.service(zeroDowntime=True, handover=SCALE)],
-        duration="60h",
-    ).run()
+        duration=duration,
+    )
+
+
+def served_by(rehearsal: Rehearsal) -> set[str]:
+    on = {node.name: node.source for node in rehearsal.cluster.nodes.values()}
+    return {on[pod.node] for pod in rehearsal.cluster.pods.values() if pod.ready and not pod.daemon}
+
+
+@pytest.mark.requirement("CB-8")
+def test_a_successor_bought_by_a_plan_is_used_and_the_service_moves_there() -> None:
+    rehearsal = with_bought_successor().run()
     (bought,) = [reservation for reservation in rehearsal.cloud.all_reservations() if reservation.intent_id]
     assert bought.pool == "train"
-    on = {node.name: node.source for node in rehearsal.cluster.nodes.values()}
-    serving = {on[pod.node] for pod in rehearsal.cluster.pods.values() if pod.ready and not pod.daemon}
-    assert serving == {bought.id}
+    assert served_by(rehearsal) == {bought.id}
+    assert downtime_s(rehearsal) == 0
+
+
+@pytest.mark.requirement("CB-18")
+@pytest.mark.parametrize("provisioner", ["native", "asg", "managed", "karpenter"])
+def test_a_pool_pinned_to_one_id_is_handed_over_to_the_successor_that_its_plan_buys(provisioner: str) -> None:
+    """The id that the documents name ends, nobody edits them, and no second of downtime is seen."""
+    source = {"type": "block", "ids": [ID_A]}
+    pinned = with_bought_successor(provisioner=provisioner, sources=[source], warm=True)
+    rehearsal = pinned.prepare()
+    rehearsal.run_until(after("50h"))
+    (bought,) = [reservation for reservation in rehearsal.cloud.all_reservations() if reservation.intent_id]
+    world, plan = observe_and_decide(rehearsal)
+    (row,) = status(rehearsal.spec, world, plan).pools
+    assert (row.pinned_to, row.pin_inherited_by) == ((ID_A,), (bought.id,))
+    (note,) = hand_over(rehearsal.spec, world, ID_A, bought.id).notes
+    assert f"it is pinned to {ID_A}; the pin moves on to {bought.id}, bought for it" in note
+    rehearsal.run()
+    ended = rehearsal.cloud.reservation(ID_A)
+    assert ended is not None
+    assert ended.state is ReservationState.EXPIRED
+    assert served_by(rehearsal) == {bought.id}
     assert downtime_s(rehearsal) == 0

@@ -13,7 +13,7 @@ from tests.sim import scenario_builder as given
 from tests.sim.scenario_builder import P5, PreparedScenario, deciding_by, scenario_with, with_pool
 from tidemill.model.errors import InvariantViolated
 from tidemill.sim.cloud.cloud import SimCloud
-from tidemill.spec import Spec
+from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import Requirements, SourceSpec
 
 pytestmark = pytest.mark.requirement("CB-3")
@@ -63,10 +63,6 @@ CASES: dict[str, tuple[PreparedScenario, Callable[[Spec], Spec]]] = {
         buying(sources=[{"type": "block", "tags": {"team": "vision"}}]),
         any_source,
     ),
-    "with an id that the source does not list": (
-        buying(sources=[{"type": "block", "ids": ["cr-0a1b2c3d4e5f60718"]}]),
-        any_source,
-    ),
     "of a type that the requirements do not allow": (
         buying(requirements={"instanceTypes": ["p4d.24xlarge"]}),
         any_zone,
@@ -105,6 +101,13 @@ class UntaggedCloud(SimCloud):
         return super().purchase(offer_id, tuple(tag for tag in tags if tag[0] != "cost-centre"))
 
 
+class UnownedCloud(SimCloud):
+    """Sells blocks without our owner tag."""
+
+    def purchase(self, offer_id: str, tags: Any) -> Any:
+        return super().purchase(offer_id, tuple(tag for tag in tags if tag[0] != names.TAG_OWNER))
+
+
 class ElsewhereCloud(SimCloud):
     """Answers a search with offers of another zone under the zone that was asked for."""
 
@@ -117,9 +120,10 @@ class ElsewhereCloud(SimCloud):
     ("cloud", "source"),
     [
         (UntaggedCloud, {"type": "block", "tags": {"cost-centre": "ml"}}),
+        (UnownedCloud, {"type": "block", "ids": ["cr-0a1b2c3d4e5f60718"]}),
         (ElsewhereCloud, {"type": "block", "zones": ["us-east-1a"]}),
     ],
-    ids=["tags", "zone"],
+    ids=["tags", "a pin that it does not inherit", "zone"],
 )
 def test_an_account_that_delivers_something_else_trips_number_12_at_submit(cloud: Any, source: Any) -> None:
     zones: dict[str, Any] = {

@@ -58,13 +58,15 @@ def test_a_window_in_a_zone_of_no_source_is_an_error_and_one_more_zone_a_warning
     assert problems(read, in_b) == []  # it is bought where the pool may be
 
 
-def test_a_pool_pinned_to_ids_can_only_have_its_blocks_extended(read: Reader) -> None:
+@pytest.mark.requirement("CB-18")
+def test_a_pin_to_ids_is_a_supported_mode_where_a_plan_buys_what_follows(read: Reader) -> None:
     pinned = pool("sources: [{type: block, ids: [cr-1]}]")
-    _, warning = problems(read, pinned)
-    assert "uses only cr-1 and could not use a new block: only more time on them is bought" in warning
-    never = plan(window()) + "  extend: {policy: never}\n"
-    loaded = read(joined(TWO_ZONES, NODE_CLASS, pinned, never))
-    assert "nothing is bought for this plan" in loaded.errors[0].message
+    assert problems(read, pinned) == []
+    assert problems(read, pinned, plan(window()) + "  extend: {policy: never}\n") == []
+    (alone,) = messages(read(joined(TWO_ZONES, NODE_CLASS, pinned)))
+    assert "no CapacityPlan buys what follows" in alone
+    (odcr,) = problems(read, pool("sources: [{type: block}, {type: odcr, ids: [cr-1]}]"))
+    assert "no CapacityPlan buys what follows" in odcr
 
 
 @pytest.mark.parametrize("limits", ["{nodes: 7}", "{gpus: 56}", "{cpu: 1400}", "{memory: 6000Gi}"])

@@ -135,7 +135,7 @@ def karpenter(
     from tidemill.provision.karpenter.objects import karpenter_objects
 
     spec, own = _pool_of(files, pool, ("karpenter",))
-    rendered = karpenter_objects(spec, _pinned(own, ids), None, engine=engine)
+    rendered = karpenter_objects(spec, own, None, engine=engine, only=ids)
     _say_who_removes_the_taint(engine)
     for sentence in rendered.warnings:
         click.echo(f"warning: {sentence}", err=True)
@@ -235,16 +235,6 @@ def _pool_of(
     if not fitting:
         raise SpecError(f"no pool in the documents has provisioner {words}; set spec.provisioner of one")
     raise SpecError(f"several pools fit; name one with --pool: {', '.join(own.name for own in fitting)}")
-
-
-def _pinned(pool: ComputePool, ids: tuple[str, ...]) -> ComputePool:
-    if not ids:
-        return pool
-    sources = tuple(
-        source.model_copy(update={"ids": ids}) if source.type in ("block", "odcr") else source
-        for source in pool.spec.sources
-    )
-    return pool.model_copy(update={"spec": pool.spec.model_copy(update={"sources": sources})})
 
 
 def _show(objects: Iterable[Mapping[str, Any]], as_json: bool) -> None:

@@ -57,12 +57,12 @@ class PoolTemplate:
         return tuple(taint for taint in self.taints if taint != HELD) if pod.gated else self.taints
 
     def order(self, source: Source) -> tuple[int, int]:
-        """Heavier pools first, then the pool's own order of sources."""
+        """Heavier pools first, then the pool's own order of sources. What inherited a pin is where the pin is."""
         spec = self.pool.spec
-        for place, wanted in enumerate(spec.sources):
-            if wanted.type == source.kind.value and (not wanted.ids or source.id in wanted.ids):
-                return (-spec.weight, place)
-        return (-spec.weight, len(spec.sources))
+        of_kind = [(place, one) for place, one in enumerate(spec.sources) if one.type == source.kind.value]
+        named = (place for place, one in of_kind if not one.ids or source.id in one.ids)
+        inherited = (place for place, _ in of_kind)
+        return (-spec.weight, next(named, next(inherited, len(spec.sources))))
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,7 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import GROUP_HOOK_WAITS, SHORTEST_LEAD, deadline_of, kill_at, pod_lead
 from tidemill.decide.handover.forecast import ServiceForecast, forecast
 from tidemill.decide.handover.mitigations import mitigations
-from tidemill.decide.handover.warnings import pins_that_must_move
+from tidemill.decide.handover.warnings import inherits_pin, pins_that_must_move
 from tidemill.decide.memory import Memory
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.overflow import hourly_rate
@@ -62,6 +62,7 @@ __all__ = [
     "affords_a_node",
     "hourly_rate",
     "Phase",
+    "inherits_pin",
     "is_usable",
     "PoolTemplate",
     "templates",

@@ -20,13 +20,14 @@ from tidemill.render.live_rows import countdown
 from tidemill.render.price_text import on_demand_text
 from tidemill.report import BlockRow, Money, NextSteps, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.report.rows import ChangeRow
+from tidemill.wording.handover import inherited_pin_sentence
 
 _SOFT = "bright_black"
 _LISTED = 20
 
 
 def status_text(status: Status, names: DisplayNames) -> RenderableType:
-    parts: list[RenderableType] = [_pools(status.pools, status.blocks)]
+    parts: list[RenderableType] = [_pools(status.pools, status.blocks), *_pins(status.pools)]
     if status.blocks:
         parts += ["", _blocks(status.blocks, status.at, names), *_leads(status.blocks)]
     if status.nodes:
@@ -126,6 +127,14 @@ def _pools(pools: Iterable[PoolRow], blocks: Iterable[BlockRow]) -> Table:
         figures = (row.gpus_used, row.gpus_ready, row.gpus_wanted, row.waiting)
         table.add_row(row.name, *map(str, figures), rate, behind, phases)
     return table
+
+
+def _pins(pools: Iterable[PoolRow]) -> list[Text]:
+    return [
+        Text(f"          {row.name}: {inherited_pin_sentence(row.pinned_to, row.pin_inherited_by)}")
+        for row in pools
+        if row.pin_inherited_by
+    ]
 
 
 def _blocks(blocks: Iterable[BlockRow], now: datetime, names: DisplayNames) -> Table:

@@ -16,6 +16,7 @@ from tidemill.decide.read_models import (
     at_once,
     deadline_of,
     forecast,
+    inherits_pin,
     mitigations,
     pins_that_must_move,
 )
@@ -25,7 +26,7 @@ from tidemill.report.rows import plain
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
 from tidemill.wording import sentence
-from tidemill.wording.handover import requirement_sentence
+from tidemill.wording.handover import inherited_pin_sentence, requirement_sentence
 from tidemill.wording.planning import mitigation_sentence
 
 
@@ -101,12 +102,17 @@ def hand_over(spec: Spec, world: World, before: str, after: str = "") -> HandOve
         ends=deadline_of(held, provisioner),
         after_starts=follows.start if follows is not None else None,
         services=tuple(_move(context, service) for service in found),
-        notes=tuple(
-            f"pool {template.pool.name}: {sentence(reason)}"
-            for template in context.templates.values()
-            for reason in pins_that_must_move(context, template)
-        ),
+        notes=tuple(_notes(context)),
     )
+
+
+def _notes(context: DecisionContext) -> Iterator[str]:
+    for template in context.templates.values():
+        pool = template.pool
+        if inherited_by := tuple(block.id for block in inherits_pin(context, template)):
+            yield f"pool {pool.name}: {inherited_pin_sentence(pool.spec.pinned_to, inherited_by)}"
+        for reason in pins_that_must_move(context, template):
+            yield f"pool {pool.name}: {sentence(reason)}"
 
 
 def _move(context: DecisionContext, service: ServiceForecast) -> ServiceMove:

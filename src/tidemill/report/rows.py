@@ -74,6 +74,8 @@ class PoolRow:
     waiting: int
     usd_per_hour: float
     month_usd: float
+    pinned_to: tuple[str, ...] = ()  # the reservations that its documents name
+    pin_inherited_by: tuple[str, ...] = ()  # bought for it, and so used beside those
 
 
 @dataclass(frozen=True, slots=True)

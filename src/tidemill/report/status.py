@@ -15,6 +15,7 @@ from tidemill.decide.read_models import (
     at_once,
     hourly_rate,
     in_effect,
+    inherits_pin,
     kill_at,
     pod_lead,
     services_lead,
@@ -213,6 +214,8 @@ def _pool(
         waiting=len(queue),
         usd_per_hour=hourly_rate(context.spec, context.world, pool.name, None),
         month_usd=month,
+        pinned_to=pool.spec.pinned_to,
+        pin_inherited_by=tuple(block.id for block in inherits_pin(context, context.templates[pool.name])),
     )
 
 

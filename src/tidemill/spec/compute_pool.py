@@ -34,7 +34,8 @@ class SourceSpec(Model):
     type: Literal["block", "odcr", "spot", "on-demand"]
     """A Capacity Block, an On-Demand Capacity Reservation, or instances paid by the hour."""
     ids: tuple[str, ...] = ()
-    """Block and odcr: use only these reservations. To hand over to another one, add its id."""
+    """Block and odcr: use only these reservations, and blocks that a plan or `tidemill buy` buys for this pool: the
+    pin moves on to them. To use any other reservation, add its id."""
     tags: dict[str, str] = {}
     """Block and odcr: use only reservations with these tags. Default: the platform's owner tag."""
     zones: tuple[str, ...] = ()
@@ -205,6 +206,11 @@ class ComputePoolSpec(Model):
     def serves(self, namespace: str) -> bool:
         """Whether pods of this namespace may use the pool."""
         return not self.allowed_namespaces or namespace in self.allowed_namespaces
+
+    @property
+    def pinned_to(self) -> tuple[str, ...]:
+        """The reservations that its sources name."""
+        return tuple(dict.fromkeys(id_ for source in self.sources for id_ in source.ids))
 
     @property
     def kept_warm(self) -> bool | int:

@@ -16,18 +16,35 @@ from tidemill.spec.compute_pool import Allowance, ComputePool, SourceSpec, match
 from tidemill.spec.platform import Platform
 
 
-def bought_tags(platform: Platform, pool: str, intent_id: str = "") -> Pairs:
+def bought_tags(platform: Platform, pool: str, intent_id: str) -> Pairs:
     """The tags that a block is bought with. The platform's own tags cannot replace ours."""
     ours = {names.TAG_OWNER: platform.spec.deployment, names.TAG_POOL: pool, names.TAG_INTENT: intent_id}
     others = sorted((key, value) for key, value in platform.spec.tags.items() if key not in ours)
     return (*ours.items(), *others)
 
 
-def refusal(pool: ComputePool, source: SourceSpec, *, zone: str, tags: Pairs, id_: str) -> ReasonKind | None:
-    """Why a source of the pool leaves out a reservation, or None. `id_` is empty before it is bought."""
+def was_bought_for(owner: str, pool: str, tags: Pairs) -> bool:
+    """Whether the tags say that this deployment bought it, through an intent, for this pool. They are written with the
+    purchase: what was bought elsewhere, and adopted or shared later, lacks the intent."""
+    there = dict(tags)
+    return (
+        there.get(names.TAG_OWNER) == owner
+        and there.get(names.TAG_POOL) == pool
+        and bool(there.get(names.TAG_INTENT))
+    )
+
+
+def refusal(
+    pool: ComputePool, source: SourceSpec, *, owner: str, zone: str, tags: Pairs, id_: str
+) -> ReasonKind | None:
+    """Why a source of the pool leaves out a reservation, or None. `id_` is empty before it is bought.
+
+    `ids` name the blocks to begin with. What is bought for the pool inherits the pin, so that it moves at a hand-over;
+    nobody else's block ever passes it.
+    """
     if any(zones and zone not in zones for zones in (source.zones, pool.spec.requirements.zones)):
         return ReasonKind.ZONE_EXCLUDED
-    if source.ids and id_ not in source.ids:
+    if source.ids and id_ not in source.ids and not was_bought_for(owner, pool.name, tags):
         return ReasonKind.PINNED_TO_IDS
     if not set(source.tags.items()) <= set(tags):
         return ReasonKind.TAGS_NOT_SELECTED
@@ -39,12 +56,14 @@ def usable_zones(platform: Platform, pool: ComputePool, asked: Iterable[str] = (
 
     Only a platform without subnets, which cannot launch anything yet, may say anywhere.
     """
-    tags, served = bought_tags(platform, pool.name), _zones_with_subnets(platform)
+    served = _zones_with_subnets(platform)
     candidates = tuple(asked) or served or _zones_of(pool)
     if not candidates:
-        return () if None in _refusals(pool, "", tags) else None
+        return () if None in _new_block_refusals(platform, pool, "") else None
     usable = tuple(
-        zone for zone in candidates if (not served or zone in served) and None in _refusals(pool, zone, tags)
+        zone
+        for zone in candidates
+        if (not served or zone in served) and None in _new_block_refusals(platform, pool, zone)
     )
     return usable or None
 
@@ -78,9 +97,11 @@ def why_unusable(
     return None
 
 
-def why_reservation_unusable(pool: ComputePool, zone: str, tags: Pairs, id_: str) -> PurchaseReason | None:
+def why_reservation_unusable(
+    owner: str, pool: ComputePool, zone: str, tags: Pairs, id_: str
+) -> PurchaseReason | None:
     """Why none of the pool's block sources selects a block that is held, or None."""
-    found = _refusals(pool, zone, tags, id_)
+    found = _refusals(owner, pool, zone, tags, id_)
     if not found:
         return PurchaseReason(ReasonKind.NO_BLOCK_SOURCE, name=pool.name)
     return None if None in found else _reason(pool, found[0], (zone,))
@@ -91,9 +112,8 @@ def _why_nowhere(platform: Platform, pool: ComputePool, asked: tuple[str, ...]) 
     here = [zone for zone in asked or served or _zones_of(pool) or ("",) if not served or zone in served]
     if not here:
         return PurchaseReason(ReasonKind.NO_SUBNET, name=pool.name, zones=asked, usable_zones=served)
-    tags = bought_tags(platform, pool.name)
-    found = [kind for zone in here for kind in _refusals(pool, zone, tags)]
-    # Where a source would take the zone, its ids or tags are the cause.
+    found = [kind for zone in here for kind in _new_block_refusals(platform, pool, zone)]
+    # Where a source would take the zone, its tags are the cause.
     kind = next((kind for kind in found if kind is not ReasonKind.ZONE_EXCLUDED), ReasonKind.ZONE_EXCLUDED)
     return _reason(pool, kind, asked, usable_zones(platform, pool) or ())
 
@@ -103,11 +123,10 @@ def _reason(
 ) -> PurchaseReason:
     assert kind is not None
     sources = _block_sources(pool)
-    ids = tuple(dict.fromkeys(id_ for source in sources for id_ in source.ids))
     tags = next((source.tags for source in sources if source.tags), {})
     match kind:
         case ReasonKind.PINNED_TO_IDS:
-            return PurchaseReason(kind, name=pool.name, reservation_ids=ids)
+            return PurchaseReason(kind, name=pool.name, reservation_ids=pool.spec.pinned_to)
         case ReasonKind.TAGS_NOT_SELECTED:
             written = ", ".join(f"{key}={value}" for key, value in sorted(tags.items()))
             return PurchaseReason(kind, name=pool.name, expected=written)
@@ -115,9 +134,19 @@ def _reason(
             return PurchaseReason(kind, name=pool.name, zones=zones, usable_zones=usable)
 
 
-def _refusals(pool: ComputePool, zone: str, tags: Pairs, id_: str = "") -> list[ReasonKind | None]:
+def _new_block_refusals(platform: Platform, pool: ComputePool, zone: str) -> list[ReasonKind | None]:
+    """Of a block with the tags that it will have. Its intent has no id yet; that it has one is what counts."""
+    tags = bought_tags(platform, pool.name, "to be written")
+    return _refusals(platform.spec.deployment, pool, zone, tags)
+
+
+def _refusals(
+    owner: str, pool: ComputePool, zone: str, tags: Pairs, id_: str = ""
+) -> list[ReasonKind | None]:
     """One answer of each block source."""
-    return [refusal(pool, source, zone=zone, tags=tags, id_=id_) for source in _block_sources(pool)]
+    return [
+        refusal(pool, source, owner=owner, zone=zone, tags=tags, id_=id_) for source in _block_sources(pool)
+    ]
 
 
 def _block_sources(pool: ComputePool) -> list[SourceSpec]:

@@ -43,6 +43,11 @@ REMEDIES = {
 }
 
 
+def inherited_pin_sentence(ids: tuple[str, ...], inherited_by: tuple[str, ...]) -> str:
+    """A pool's pin, and the blocks bought for the pool that it moves on to."""
+    return f"it is pinned to {', '.join(ids)}; the pin moves on to {', '.join(inherited_by)}, bought for it"
+
+
 def requirement_sentence(missing: MissingRequirement) -> str:
     return fill(REQUIREMENTS[missing.kind], missing)
 
@@ -103,7 +108,7 @@ def _remedies(reason: ServiceShort) -> str:
 
 
 def _pin(reason: PinMustMove) -> str:
-    unused = f"{reason.block} is this pool's and stays unused until the pin names it"
+    unused = f"{reason.block} is this pool's, was not bought for it, and stays unused until the pin names it"
     ids = f"write ids: [{', '.join(reason.ids)}]"
     if not reason.last:
         return f"no reservation it is pinned to is left; {unused}: {ids}"

@@ -65,7 +65,8 @@ _REASONS: dict[ReasonKind, Sentence[PurchaseReason]] = {
         " them to the Platform's spec.tags"
     ),
     ReasonKind.PINNED_TO_IDS: (
-        "pool {name} uses only {reservation_ids}, so it could not use a new block; select by tags in place of ids"
+        "pool {name} uses only {reservation_ids} and what is bought for it, and this block is neither; add its id"
+        " to the pool's ids"
     ),
     ReasonKind.OVER_POOL_LIMITS: "the limits of pool {name} allow {most} x {instance_type}, not {count}",
     ReasonKind.NO_ROOM_BESIDE_BLOCKS: (

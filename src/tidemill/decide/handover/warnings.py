@@ -111,7 +111,8 @@ def _short(service: ServiceForecast, ways: tuple[Mitigation, ...]) -> ServiceSho
 
 
 def pins_that_must_move(context: DecisionContext, template: PoolTemplate) -> Iterator[PinMustMove]:
-    """A pin belongs to the user and is never moved here. Reservations it keeps out are reported."""
+    """A pin moves by itself only on to what was bought for its pool. Other reservations of the pool that it keeps out
+    are reported: those the user names."""
     pool = template.pool
     pinned = [source for source in pool.spec.sources if source.ids]
     if not pinned:
@@ -134,6 +135,26 @@ def pins_that_must_move(context: DecisionContext, template: PoolTemplate) -> Ite
             continue
         if last is None or last.end is None or reservation.end is None or reservation.end > last.end:
             yield _must_move(template, last, reservation)
+
+
+def inherits_pin(context: DecisionContext, template: PoolTemplate) -> tuple[Reservation, ...]:
+    """The reservations, paid and not over, that the pool uses although its pin does not name them: those bought for it.
+    Empty for a pool with a source that any of them could come from."""
+    pool = template.pool
+    found = {
+        reservation.id: reservation
+        for wanted in pool.spec.sources
+        for reservation in usable_reservations(context, pool, wanted)
+        if wanted.ids and reservation.state in SECURED_STATES
+    }
+    named = {id_ for wanted in pool.spec.sources for id_ in wanted.ids}
+    free = {
+        reservation.id
+        for wanted in pool.spec.sources
+        if not wanted.ids
+        for reservation in usable_reservations(context, pool, wanted)
+    }
+    return tuple(reservation for id_, reservation in found.items() if id_ not in named | free)
 
 
 def _last_of(context: DecisionContext, ids: set[str]) -> Reservation | None:

@@ -178,8 +178,8 @@ def _is_allowed(zone: str, pool: ComputePool, wanted: SourceSpec) -> bool:
 def usable_reservations(context: DecisionContext, pool: ComputePool, wanted: SourceSpec) -> list[Reservation]:
     """Reservations of this kind that the pool may use, in an order that does not depend on who listed them.
 
-    Always ours by the owner tag; where the pool names ids or tags, only those of them. A pool tag on a
-    reservation keeps other pools off it.
+    Always ours by the owner tag; where the pool names ids or tags, only those of them, and of ids also what was bought
+    for it. A pool tag on a reservation keeps other pools off it.
     """
     known = context.usable.get((pool.name, id(wanted)))
     if known is not None:
@@ -199,7 +199,7 @@ def is_usable(one: Reservation, pool: ComputePool, wanted: SourceSpec, owner: st
         one.owner == owner
         and one.kind.value == wanted.type
         and (not one.pool or one.pool == pool.name)
-        and refusal(pool, wanted, zone=one.zone, tags=one.tags, id_=one.id) is None
+        and refusal(pool, wanted, owner=owner, zone=one.zone, tags=one.tags, id_=one.id) is None
     )
 
 

@@ -52,7 +52,8 @@ def why_block_unusable(spec: Spec, pool_name: str, block: Reservation) -> Purcha
     pool = spec.pools.get(pool_name)
     if pool is None:
         return PurchaseReason(ReasonKind.POOL_REMOVED, name=pool_name)
-    return why_reservation_unusable(pool, block.zone, block.tags, block.id)
+    owner = spec.platform.spec.deployment
+    return why_reservation_unusable(owner, pool, block.zone, block.tags, block.id)
 
 
 def counts_for(spec: Spec, pool_name: str, block: Reservation) -> bool:

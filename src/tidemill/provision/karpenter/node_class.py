@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.model.capacity import Reservation
+from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.errors import SpecError
 from tidemill.provision.efa import separate_layout
 from tidemill.provision.launch_template import owner_tags
@@ -71,16 +71,24 @@ def node_class(spec: Spec, pool: ComputePool, api: KarpenterApi, name: str, rese
 
 
 def terms(spec: Spec, pool: ComputePool, source: SourceSpec) -> list[Term]:
-    """What a source in the documents selects: by id where it is pinned, else by tag (KP-1)."""
-    if source.ids:
-        return [{"id": id_} for id_ in source.ids]
-    return [{"tags": tags_of(spec, pool, source)}]
+    """What a source in the documents selects: by id where it is pinned, else by tag (KP-1).
+
+    A pin of blocks moves on to those that are bought for the pool: to Karpenter `*` is any value of a tag.
+    """
+    if not source.ids:
+        return [{"tags": tags_of(spec, pool, source)}]
+    named = [{"id": id_} for id_ in source.ids]
+    if source.type != SourceKind.BLOCK.value:
+        return named
+    own = {names.TAG_OWNER: spec.platform.spec.deployment, names.TAG_POOL: pool.name}
+    return [*named, {"tags": {**source.tags, **own, names.TAG_INTENT: "*"}}]
 
 
 def terms_for(spec: Spec, pool: ComputePool, blocks: Iterable[Reservation]) -> list[Term]:
     """By tag where the tags match the block, so that the next block needs no change; else by id (KP-6).
 
-    An id is listed as long as its block lives: at a hand-over the pin moves to the next block.
+    An id is listed as long as its block lives: at a hand-over the pin moves to the next block, also to one that the
+    documents do not name because it was bought for the pool.
     """
     found: list[Term] = []
     for block in blocks:

@@ -66,10 +66,11 @@ def karpenter_objects(
     unaffordable: Collection[str] = (),
     *,
     engine: bool = True,
+    only: Collection[str] = (),
 ) -> Objects:
     """For one pool. `reservations` None: not known, and one NodePool launches on whatever its tags select.
     `unaffordable`: the types of hourly sources whose money is spent; Karpenter may launch nothing of them. `engine`
-    False: none will run."""
+    False: none will run. `only`: of reservations that are not known, those with these ids, whatever the sources say."""
     api = replace(KarpenterApi.of(karpenter_of(spec)), engine=engine)
     if pool.spec.provisioner is not Provisioner.KARPENTER:
         raise SpecError(
@@ -77,10 +78,10 @@ def karpenter_objects(
         )
     if pool.spec.node_class_name not in spec.node_classes:
         raise SpecError(f"pool {pool.name}: there is no NodeClass '{pool.spec.node_class_name}'")
-    warnings = _warnings_of_documents(spec, pool, api)
+    warnings = [*_warnings_of_pins(spec, pool, only), *_warnings_of_documents(spec, pool, api)]
     made: list[Object] = []
     if reservations is None:
-        made += _from_documents(spec, pool, api)
+        made += _from_documents(spec, pool, api, only)
     else:
         blocks = live_reservations(spec, pool, reservations, now)
         made += _for_reservations(spec, pool, api, blocks)
@@ -102,12 +103,13 @@ def _reserved(pool: ComputePool) -> list[SourceSpec]:
     return [source for source in pool.spec.sources if SourceKind(source.type) in RESERVED]
 
 
-def _from_documents(spec: Spec, pool: ComputePool, api: KarpenterApi) -> list[Object]:
+def _from_documents(spec: Spec, pool: ComputePool, api: KarpenterApi, only: Collection[str]) -> list[Object]:
     made: list[Object] = []
     for source in _reserved(pool):
+        terms = [{"id": id_} for id_ in only] or node_class.terms(spec, pool, source)
         kind = SourceKind(source.type)
         name = pool.name if kind is SourceKind.BLOCK else f"{pool.name}-{kind.value}"
-        made.append(node_class.node_class(spec, pool, api, name, node_class.terms(spec, pool, source)))
+        made.append(node_class.node_class(spec, pool, api, name, terms))
         made.append(node_pool.reserved(spec, pool, api, name, kind))
     return made
 
@@ -162,14 +164,22 @@ def _hourly(
 # --- warnings -----------------------------------------------------------------------------------------
 
 
+def _warnings_of_pins(spec: Spec, pool: ComputePool, only: Collection[str]) -> list[str]:
+    """A pin moves on only to what is bought for the pool, and here it is to be written by hand."""
+    bought = any(plan.spec.pool == pool.name for plan in spec.plans.values())
+    stays = [source for source in pool.spec.sources if source.ids and not (source.type == "block" and bought)]
+    if not only and not stays:
+        return []
+    warning = (
+        f"pool {pool.name} is pinned to reservation ids: when they end, Karpenter launches nothing until somebody"
+        " edits them; select by 'tags' and the next block is used without an edit (TR-3)"
+    )
+    return [warning]
+
+
 def _warnings_of_documents(spec: Spec, pool: ComputePool, api: KarpenterApi) -> list[str]:
     """From the documents alone."""
     found = []
-    if any(source.ids for source in pool.spec.sources):
-        found.append(
-            f"pool {pool.name} is pinned to reservation ids: when they end, Karpenter launches nothing until somebody"
-            " edits them; select by 'tags' and the next block is used without an edit (TR-3)"
-        )
     kinds = matching_types(spec.catalog, pool.spec.requirements)
     blocks = any(source.type == "block" for source in pool.spec.sources)
     if blocks and any(kind.ultraserver for kind in kinds):

@@ -115,23 +115,32 @@ def _why_unusable(truth: Truth, pool: ComputePool, block: _Block) -> str:
     sources = [source for source in pool.spec.sources if source.type == SourceKind.BLOCK.value]
     if not sources:
         return "the pool has no block source"
+    bought = _is_bought_for(truth, pool, block)
     for zone in block.zones:
         if wanted.zones and zone not in wanted.zones:
             return f"the pool's requirements do not allow zone {zone}"
         if zone not in truth.spec.platform.spec.subnets:
             return f"the platform has no subnet in {zone}"
-        if not any(_takes(source, block, zone) for source in sources):
+        if not any(_takes(source, block, zone, bought=bought) for source in sources):
             return f"no block source of the pool takes it in {zone}"
     return _over_limits(truth, pool, block)
 
 
-def _takes(source: SourceSpec, block: _Block, zone: str) -> bool:
-    """A source that lists ids takes none that has no id yet."""
+def _takes(source: SourceSpec, block: _Block, zone: str, *, bought: bool) -> bool:
+    """A source that lists ids takes those, and what is `bought` for its pool: the pin moves on to it."""
+    named = bool(block.ids) and set(block.ids) <= set(source.ids)
     return (
         (not source.zones or zone in source.zones)
-        and (not source.ids or (bool(block.ids) and set(block.ids) <= set(source.ids)))
+        and (not source.ids or named or bought)
         and source.tags.items() <= block.tags.items()
     )
+
+
+def _is_bought_for(truth: Truth, pool: ComputePool, block: _Block) -> bool:
+    """By its tags, which are all that a program without our ledger sees: ours, this pool's, and of a purchase."""
+    told = block.tags
+    ours = told.get(names.TAG_OWNER) == truth.owner and told.get(names.TAG_POOL) == pool.name
+    return ours and told.get(names.TAG_INTENT, "") != ""
 
 
 def _over_limits(truth: Truth, pool: ComputePool, block: _Block) -> str:

@@ -154,7 +154,9 @@ def _by_the_hour(pool: NodePool, catalog: Catalog, zones: Iterable[str]) -> Iter
 def _selects(term: Mapping[str, Any], reservation: Reservation) -> bool:
     if "id" in term:
         return bool(term["id"] == reservation.id)
-    return set(term.get("tags", {}).items()) <= set(reservation.tags)
+    there = dict(reservation.tags)
+    # In a term, "*" is any value.
+    return all(key in there and value in ("*", there[key]) for key, value in term.get("tags", {}).items())
 
 
 def _labels(

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import combinations
 
 from tidemill.catalog.image_drivers import CUDA, OLDEST_DRIVER, driver_of, too_old
+from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check.document_set import DocumentSet, LocatedDocument
 from tidemill.spec.compute_pool import ComputePool, Provisioner, SourceSpec, kubelet_may_set, matching_types
 from tidemill.spec.names import NVIDIA_GPU
@@ -61,13 +62,18 @@ def sources_make_sense(documents: DocumentSet) -> Iterator[Problem]:
         for index, source in enumerate(pool.model.spec.sources):
             if source.type not in RESERVED:
                 yield from _nothing_to_select(pool, index, source)
-            elif source.ids:
+            elif source.ids and not (source.type == "block" and _is_bought_for(documents, pool.name)):
                 yield pool.warning(
                     ("sources", index, "ids"),
-                    "pinned to reservation ids: when these reservations end, the pool has no capacity until someone"
-                    " edits this list; select by 'tags', so that the pool uses the next block without an edit",
+                    "pinned to reservation ids, and no CapacityPlan buys what follows: when these reservations end, the"
+                    " pool has no capacity until someone edits this list; select by 'tags', or write a plan: the pin"
+                    " moves on to blocks that are bought for the pool",
                     "TR-3",
                 )
+
+
+def _is_bought_for(documents: DocumentSet, pool: str) -> bool:
+    return any(plan.model.spec.pool == pool for plan in documents.all(CapacityPlan))
 
 
 def _nothing_to_select(

@@ -56,9 +56,7 @@ def _unusable(
         why = why_unusable(documents.catalog, platform, pool, name, count, zones)
         if why is None or why.kind is ReasonKind.NO_SUBNET or name not in documents.catalog.types:
             continue  # said by the rules about zones and types
-        only_extends = why.kind is ReasonKind.PINNED_TO_IDS and plan.model.spec.extend.policy == "prefer"
-        problem = plan.warning if only_extends else plan.error
-        yield problem(_place(path, why), _message(why, only_extends=only_extends), IDLE), why.kind
+        yield plan.error(_place(path, why), _message(why), IDLE), why.kind
 
 
 def _purchases(
@@ -93,7 +91,7 @@ def _place(path: Path, why: PurchaseReason) -> Path:
             return ("pool",)
 
 
-def _message(why: PurchaseReason, *, only_extends: bool = False) -> str:
+def _message(why: PurchaseReason) -> str:
     pool = quoted(why.name)
     match why.kind:
         case ReasonKind.NO_BLOCK_SOURCE:
@@ -109,12 +107,6 @@ def _message(why: PurchaseReason, *, only_extends: bool = False) -> str:
                 f"pool {pool} uses only blocks with the tags {why.expected}, and blocks are bought without them: they"
                 " could not be used; add them to 'tags' of the Platform"
             )
-        case ReasonKind.PINNED_TO_IDS:
-            ids = ", ".join(why.reservation_ids)
-            rest = (
-                "nothing is bought for this plan" if not only_extends else "only more time on them is bought"
-            )
-            return f"pool {pool} uses only {ids} and could not use a new block: {rest}; select by 'tags'"
         case _:
             return _over_limits(why)
 
