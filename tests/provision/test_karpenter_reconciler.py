@@ -88,7 +88,7 @@ def test_karpenter_may_launch_nothing_by_the_hour_when_the_money_is_spent(spent_
     overflow = {"type": "on-demand", "maxHourlyUsd": 240, "maxMonthlyUsd": 1000}
     money = {**KARPENTER, "budget": {"monthlyUsd": 5000}}
     sources = [{"type": "block"}, overflow]
-    spec = documents(platform=money, provisioner="karpenter", sources=sources, limits={"nodes": 8})
+    spec = documents(platform=money, provisioner="karpenter", sources=sources, limits={"nodes": 9})
     spending = Spending(0, ((("train", SourceKind.ON_DEMAND), float(spent_usd)),))
     cluster = Cluster()
     reconciler = KarpenterReconciler(spec, cluster)

@@ -18,6 +18,7 @@ from tidemill.engine.observe import Observer
 from tidemill.engine.planner_runner import PlannerExecutor, PlannerRunner
 from tidemill.model.errors import PortError
 from tidemill.model.plan import (
+    Action,
     Admit,
     AnnounceEnd,
     AnnounceNodeEnd,
@@ -28,6 +29,7 @@ from tidemill.model.plan import (
     SubmitPurchase,
     Warning,
 )
+from tidemill.model.reasons import AdmitKind
 from tidemill.model.world import World
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.spec import Spec
@@ -183,11 +185,17 @@ class Engine:
         if (next_try := self._actor.next_try) is not None:
             wake_at = min(wake_at, max(next_try, now + AFTER_ACTING))
             outcomes = tuple(one for one in outcomes if not self._actor.rests(one.action))
-        if all(isinstance(outcome.action, _LEADS_NOWHERE) and not outcome.error for outcome in outcomes):
+        if all(_leads_nowhere(outcome.action) and not outcome.error for outcome in outcomes):
             return wake_at
         # A refused launch or purchase was written down: what is decided next is something else, at once.
         failed = all(o.error and not isinstance(o.action, Launch | SubmitPurchase) for o in outcomes)
         return min(wake_at, now + (AFTER_FAILING if failed else AFTER_ACTING))
+
+
+def _leads_nowhere(action: Action) -> bool:
+    """Pods that Karpenter is to launch for are looked at again: its limits follow them."""
+    for_karpenter = isinstance(action, Admit) and action.reason.kind is AdmitKind.KARPENTER_LAUNCHES
+    return isinstance(action, _LEADS_NOWHERE) and not for_karpenter
 
 
 def _is_same(one: object, other: object) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tidemill.catalog import InstanceType
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.provision.karpenter import room
 from tidemill.provision.karpenter.node_class import KarpenterApi, is_static
 from tidemill.provision.karpenter.removal import without_drift
 from tidemill.provision.launch_template import owner_tags
@@ -24,7 +25,7 @@ from tidemill.spec.compute_pool import (
     matching_types,
 )
 from tidemill.spec.node_class import fingerprint
-from tidemill.spec.units import format_cpu, format_duration, format_memory, parse_cpu
+from tidemill.spec.units import format_duration
 
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 RESERVATION_TYPE, RESERVATION_ID = "capacity-reservation-type", "capacity-reservation-id"
@@ -45,7 +46,8 @@ def reserved(spec: Spec, pool: ComputePool, api: KarpenterApi, name: str, kind: 
         count = most or 0 if pool.spec.warm is True else int(pool.spec.warm or 0)
         static = {"replicas": count, "limits": {"nodes": str(most if most is not None else count)}}
         return _object(spec, pool, object_name(name, "warm"), body | static)
-    more = {"limits": _limits(spec, pool), "weight": pool.spec.weight or _WEIGHT}
+    limits = room.limits_of(spec, pool, {}, Allowance.of(pool.spec.limits))
+    more = {"limits": limits, "weight": pool.spec.weight or _WEIGHT}
     return _object(spec, pool, name, body | more)
 
 
@@ -56,12 +58,10 @@ def for_reservation(
     name: str,
     node_class: str,
     reservation: Reservation,
-    allowance: Allowance,
+    count: int,
 ) -> Body:
-    """For one reservation. Takes what it uses out of `allowance`, so that all NodePools keep the pool's limits."""
+    """For one reservation, with room for so many nodes in all."""
     kind = spec.catalog.types[reservation.instance_type]
-    count = max(n for n in range(reservation.count + 1) if n == 0 or allowance.allows(kind, n))
-    allowance.take(kind, count)
     capacity = [
         *_capacity(api, reservation.kind),
         _in("node.kubernetes.io/instance-type", reservation.instance_type),
@@ -91,14 +91,17 @@ def hourly(
     node_class: str,
     source: Source,
     wanted: SourceSpec,
+    use: room.Use,
+    free: Allowance | None,
     *,
     rank: int,
 ) -> Body:
-    """Spot or on-demand, `rank` below the pool's weight. The cap in dollars becomes a cap in vCPUs."""
+    """Spot or on-demand, `rank` below the pool's weight. `use`: what it has; `free`: what it may have besides. The cap
+    in dollars becomes a cap in vCPUs."""
     zones = [_in(names.LABEL_ZONE, *wanted.zones)] if wanted.zones else []
     capacity = [*_of_types(spec, pool, api), _in(CAPACITY_TYPE, source.kind.value), *zones]
     body = _body(spec, pool, api, node_class, source, capacity, prepaid=False)
-    body["limits"] = _limits_within_cap(spec, pool, wanted)
+    body["limits"] = room.limits_within_cap(spec, pool, wanted, use, free)
     weight = (pool.spec.weight or _WEIGHT) - rank
     if weight > 0:
         body["weight"] = weight
@@ -227,49 +230,12 @@ def _in(key: str, *values: str) -> Requirement:
     return {"key": key, "operator": "In", "values": list(values)}
 
 
-def _limits(spec: Spec, pool: ComputePool) -> Body:
-    """A pool without limits launches nothing, but a NodePool without limits has none: it gets a limit of 0 vCPUs.
-
-    Karpenter counts nodes only since 1.8: a number of nodes becomes the vCPUs of that many of the smallest type, which
-    errs on the low side.
-    """
-    own, kinds = pool.spec.limits, matching_types(spec.catalog, pool.spec.requirements)
-    if own is None or not own.model_dump(exclude_none=True):
-        return {"cpu": "0"}
-    found: Body = {}
-    smallest = min((kind.vcpus for kind in kinds), default=0)
-    by_nodes = None if own.nodes is None else 1000 * smallest * own.nodes
-    cpus = [cpu for cpu in (own.cpu, by_nodes) if cpu is not None]
-    if cpus:
-        found["cpu"] = format_cpu(min(cpus))
-    if own.memory is not None:
-        found["memory"] = format_memory(own.memory)
-    if own.gpus is not None:
-        found |= {kind.accelerator.resource: str(own.gpus) for kind in kinds if kind.accelerator is not None}
-    return found
-
-
 def _limits_for(kind: InstanceType, count: int) -> Body:
     """So many nodes, in resources that every version of Karpenter counts."""
     found: Body = {"cpu": str(kind.vcpus * count)}
     if kind.accelerator is not None:
         found[kind.accelerator.resource] = str(kind.gpus * count)
     return found
-
-
-def _limits_within_cap(spec: Spec, pool: ComputePool, wanted: SourceSpec) -> Body:
-    """The pool's limits, and so few vCPUs that even its most expensive type stays under the hourly cap."""
-    limits = _limits(spec, pool)
-    if wanted.max_hourly_usd is None:
-        return limits
-    rates = [
-        kind.on_demand_usd_h / kind.vcpus
-        for kind in matching_types(spec.catalog, pool.spec.requirements)
-        if kind.on_demand_usd_h is not None
-    ]
-    afforded = 1000 * int(wanted.max_hourly_usd / max(rates)) if rates else 0
-    cpu = min(afforded, parse_cpu(limits["cpu"])) if "cpu" in limits else afforded
-    return limits | {"cpu": format_cpu(cpu)}
 
 
 def _object(spec: Spec, pool: ComputePool, name: str, body: Body) -> Body:

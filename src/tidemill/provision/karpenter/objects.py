@@ -16,9 +16,10 @@ from tidemill.model.errors import SpecError
 from tidemill.provision.karpenter import node_class, node_pool
 from tidemill.provision.karpenter.node_class import KarpenterApi, is_static
 from tidemill.provision.karpenter.removal import is_over
+from tidemill.provision.karpenter.room import Demand, Rooms, divide
 from tidemill.provision.wanted_groups import reservations_for
 from tidemill.spec import Spec
-from tidemill.spec.compute_pool import Allowance, ComputePool, Provisioner, SourceSpec, matching_types
+from tidemill.spec.compute_pool import ComputePool, Provisioner, SourceSpec, matching_types
 from tidemill.spec.platform import (
     KARPENTER_CAPACITY_BLOCKS,
     KARPENTER_NETWORK_INTERFACES,
@@ -64,13 +65,15 @@ def karpenter_objects(
     reservations: Iterable[Reservation] | None,
     now: datetime | None = None,
     unaffordable: Collection[str] = (),
+    demand: Demand | None = None,
     *,
     engine: bool = True,
     only: Collection[str] = (),
 ) -> Objects:
     """For one pool. `reservations` None: not known, and one NodePool launches on whatever its tags select.
-    `unaffordable`: the types of hourly sources whose money is spent; Karpenter may launch nothing of them. `engine`
-    False: none will run. `only`: of reservations that are not known, those with these ids, whatever the sources say."""
+    `unaffordable`: the types of hourly sources whose money is spent; Karpenter may launch nothing of them.
+    `demand`: what runs and who waits; None: nothing and nobody. `engine` False: none will run. `only`: of reservations
+    that are not known, those with these ids, whatever the sources say."""
     api = replace(KarpenterApi.of(karpenter_of(spec)), engine=engine)
     if pool.spec.provisioner is not Provisioner.KARPENTER:
         raise SpecError(
@@ -80,13 +83,16 @@ def karpenter_objects(
         raise SpecError(f"pool {pool.name}: there is no NodeClass '{pool.spec.node_class_name}'")
     warnings = [*_warnings_of_pins(spec, pool, only), *_warnings_of_documents(spec, pool, api)]
     made: list[Object] = []
+    demand = demand or Demand()
+    blocks = [] if reservations is None else live_reservations(spec, pool, reservations, now)
+    rooms = divide(spec.catalog, pool, blocks, unaffordable, demand, now, static=is_static(pool, api))
     if reservations is None:
         made += _from_documents(spec, pool, api, only)
+        warnings += _warnings_of_fixed_limits(pool)
     else:
-        blocks = live_reservations(spec, pool, reservations, now)
-        made += _for_reservations(spec, pool, api, blocks)
+        made += _for_reservations(spec, pool, api, blocks, rooms)
         warnings += _warnings_of_blocks(spec, pool, api, blocks)
-    made += _hourly(spec, pool, api, unaffordable, beside=bool(_reserved(pool)))
+    made += _hourly(spec, pool, api, unaffordable, demand, rooms)
     return Objects(tuple(made), tuple(warnings))
 
 
@@ -103,6 +109,10 @@ def _reserved(pool: ComputePool) -> list[SourceSpec]:
     return [source for source in pool.spec.sources if SourceKind(source.type) in RESERVED]
 
 
+def _paid_by_the_hour(pool: ComputePool) -> list[SourceSpec]:
+    return [source for source in pool.spec.sources if SourceKind(source.type) not in RESERVED]
+
+
 def _from_documents(spec: Spec, pool: ComputePool, api: KarpenterApi, only: Collection[str]) -> list[Object]:
     made: list[Object] = []
     for source in _reserved(pool):
@@ -115,14 +125,13 @@ def _from_documents(spec: Spec, pool: ComputePool, api: KarpenterApi, only: Coll
 
 
 def _for_reservations(
-    spec: Spec, pool: ComputePool, api: KarpenterApi, blocks: list[Reservation]
+    spec: Spec, pool: ComputePool, api: KarpenterApi, blocks: list[Reservation], rooms: Rooms
 ) -> list[Object]:
     """One node class for all reservations where one selector is enough, else one for each; and a NodePool for each.
 
     Which of the two never depends on the blocks: the nodes of a NodePool that gets another node class drift.
     """
     made: list[Object] = []
-    allowance = Allowance.of(pool.spec.limits)
     shared = _one_selector_is_enough(api)
     if blocks and shared:
         terms = node_class.terms_for(spec, pool, blocks)
@@ -131,9 +140,8 @@ def _for_reservations(
         name = node_pool.object_name(pool.name, block.id)
         if not shared:
             made.append(node_class.node_class(spec, pool, api, name, [{"id": block.id}]))
-        made.append(
-            node_pool.for_reservation(spec, pool, api, name, pool.name if shared else name, block, allowance)
-        )
+        class_name, count = pool.name if shared else name, rooms.reserved[block.id]
+        made.append(node_pool.for_reservation(spec, pool, api, name, class_name, block, count))
     return made
 
 
@@ -144,10 +152,15 @@ def _one_selector_is_enough(api: KarpenterApi) -> bool:
 
 
 def _hourly(
-    spec: Spec, pool: ComputePool, api: KarpenterApi, unaffordable: Collection[str], *, beside: bool
+    spec: Spec,
+    pool: ComputePool,
+    api: KarpenterApi,
+    unaffordable: Collection[str],
+    demand: Demand,
+    rooms: Rooms,
 ) -> list[Object]:
     """Spot and on-demand. Where the pool has reserved capacity too, they are the fall-back: a lower weight (KP-2)."""
-    sources = [source for source in pool.spec.sources if SourceKind(source.type) not in RESERVED]
+    sources, beside = _paid_by_the_hour(pool), bool(_reserved(pool))
     if not sources:
         return []
     name = node_pool.object_name(pool.name, "hourly")
@@ -157,7 +170,8 @@ def _hourly(
         given = (
             source if source.type not in unaffordable else source.model_copy(update={"max_hourly_usd": 0.0})
         )
-        made.append(node_pool.hourly(spec, pool, api, name, kind, given, rank=position + beside))
+        use, free = demand.used.get(kind.label, {}), rooms.hourly.get(kind.label)
+        made.append(node_pool.hourly(spec, pool, api, name, kind, given, use, free, rank=position + beside))
     return made
 
 
@@ -199,6 +213,25 @@ def _warnings_of_documents(spec: Spec, pool: ComputePool, api: KarpenterApi) -> 
         found.append(
             f"pool {pool.name}: nodes that Karpenter {api.karpenter.version} launches without a pod have no EFA;"
             " upgrade it to 1.11"
+        )
+    return found
+
+
+def _warnings_of_fixed_limits(pool: ComputePool) -> list[str]:
+    """Nobody moves room between these NodePools as they need it."""
+    first, *others = [
+        node_pool.object_name(pool.name, source.type) for source in _paid_by_the_hour(pool)
+    ] or [""]
+    found = []
+    if others:
+        found.append(
+            f"pool {pool.name}: Karpenter has limits only for each NodePool, so {first} has all of the pool's and"
+            f" {', '.join(others)} none; the engine moves them to where pods wait, without it divide them by hand"
+        )
+    if first and _reserved(pool):
+        found.append(
+            f"pool {pool.name}: {first} and the NodePools of reserved capacity each have the limits of the pool;"
+            " only the engine keeps them together within the limits, without it divide them by hand"
         )
     return found
 

@@ -28,7 +28,14 @@ from tidemill.sim.cluster.scheduler_filters import (
     reaches_volumes,
     untolerated_taint,
 )
-from tidemill.sim.karpenter.offerings import NodePool, Object, Offering, offered_by_the_hour, offerings
+from tidemill.sim.karpenter.offerings import (
+    NodePool,
+    Object,
+    Offering,
+    capacity_of,
+    offered_by_the_hour,
+    offerings,
+)
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.platform import KarpenterRef
@@ -99,7 +106,13 @@ class SimKarpenter:
                 self._delete(claim, f"its NodePool {name} was removed")
 
     def listed(self, kind: str) -> Sequence[Object]:
-        return [manifest for (of, _), manifest in sorted(self._objects.items()) if of == kind]
+        found = [manifest for (of, _), manifest in sorted(self._objects.items()) if of == kind]
+        return [self._with_status(manifest) for manifest in found] if kind == "NodePool" else found
+
+    def _with_status(self, node_pool: Object) -> Object:
+        name = node_pool["metadata"]["name"]
+        has = capacity_of(claim.offering.kind for claim in self.claims.values() if claim.pool == name)
+        return {**node_pool, "status": {"resources": {key: str(amount) for key, amount in has.items()}}}
 
     # --- when ---------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from tidemill.model.ec2_facts import KARPENTER_DRAINS_BEFORE_END
 from tidemill.model.labels import Expression, Taint
 from tidemill.sim.cluster.scheduler_filters import matches
 from tidemill.spec import names
-from tidemill.spec.units import parse_duration
+from tidemill.spec.units import parse_cpu, parse_duration, parse_memory
 
 Object = Mapping[str, Any]
 _FAMILIES = ("karpenter.k8s.aws", "eks.amazonaws.com")
@@ -72,27 +72,33 @@ class NodePool:
                 Expression(requirement["key"], requirement["operator"], tuple(requirement.get("values", ())))
                 for requirement in inner["requirements"]
             ),
-            limits={
-                name: float(value) for name, value in spec.get("limits", {}).items() if str(value).isdigit()
-            },
+            limits={name: _quantity(name, value) for name, value in spec.get("limits", {}).items()},
             replicas=spec.get("replicas"),
             consolidate_after=None if consolidate_after == "Never" else parse_duration(consolidate_after),
         )
 
     def allows(self, kind: InstanceType, has: Iterable[InstanceType]) -> bool:
         """Its limits, with what it has already: capacity is counted, not what pods may use of it."""
-        used = list(has)
-        counts = {
-            names.CPU: (kind.vcpus, sum(used_type.vcpus for used_type in used)),
-            "nodes": (1, len(used)),
-        }
+        counts = capacity_of([*has, kind])
+        return all(counts[name] <= self.limits.get(name, counts[name]) for name in capacity_of([kind]))
+
+
+def capacity_of(kinds: Iterable[InstanceType]) -> dict[str, int]:
+    """vCPUs, bytes, nodes and devices, as Karpenter counts them in the status of a NodePool."""
+    found = {names.CPU: 0, names.MEMORY: 0, "nodes": 0}
+    for kind in kinds:
+        more = {names.CPU: kind.vcpus, names.MEMORY: kind.memory_mib * 2**20, "nodes": 1}
         if kind.accelerator is not None:
-            resource = kind.accelerator.resource
-            counts[resource] = (
-                kind.gpus,
-                sum(used_type.gpus for used_type in used if used_type.accelerator is not None),
-            )
-        return all(own + taken <= self.limits.get(name, own + taken) for name, (own, taken) in counts.items())
+            more[kind.accelerator.resource] = kind.gpus
+        for name, amount in more.items():
+            found[name] = found.get(name, 0) + amount
+    return found
+
+
+def _quantity(name: str, value: object) -> float:
+    if name == names.CPU:
+        return parse_cpu(value) / 1000
+    return float(parse_memory(value)) if name == names.MEMORY else float(str(value))
 
 
 def offerings(
