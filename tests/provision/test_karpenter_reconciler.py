@@ -365,3 +365,30 @@ def test_a_removal_that_fails_leaves_the_node_class():
     KarpenterReconciler(pool()[0], cluster).reconcile(world(block("cr-a")))
     looked(cluster, None, *(world(block("cr-a", ends_in=OVER), now=NOW + LATER * n) for n in range(3)))
     assert len(cluster.objects) == 2
+
+
+# --- what is wanted is worked out again when what it follows from changes ------------------------------
+
+
+@pytest.mark.parametrize("kind", [SourceKind.BLOCK, SourceKind.ODCR])
+def test_a_reservation_that_ends_while_nothing_else_changes_loses_its_node_pool(kind):
+    spec, _ = pool(sources=[{"type": kind.value}], limits={"nodes": 8})
+    cluster, reserved = Cluster(), block("cr-a", ends_in=timedelta(hours=3), kind=kind)
+    reconciler, looks = KarpenterReconciler(spec, cluster), range(4 * 12)
+    there = []
+    for look in looks:  # every five minutes, with the same reservation
+        reconciler.reconcile(world(reserved, now=NOW + look * LATER))
+        there.append(("NodePool", "train-cr-a") in cluster.objects)
+    over = timedelta(hours=3) - (OVER if kind is SourceKind.BLOCK else timedelta(0))
+    assert there == [look * LATER < over for look in looks]
+
+
+def test_what_somebody_changed_is_put_back_by_a_look_that_wants_the_same_as_the_last():
+    cluster, spec = Cluster(), pool()[0]
+    reconciler = KarpenterReconciler(spec, cluster)
+    reconciler.reconcile(world(block("cr-a")))
+    meant = cluster.node_pool()
+    changed = cluster.objects["NodePool", "train-cr-a"]
+    cluster.objects["NodePool", "train-cr-a"] = {**changed, "spec": {**meant, "weight": 1}}
+    reconciler.reconcile(world(block("cr-a"), now=NOW + LATER))
+    assert cluster.node_pool() == meant

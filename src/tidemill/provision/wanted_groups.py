@@ -16,12 +16,12 @@ from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.errors import TidemillError
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
 from tidemill.model.purchases import LaunchIntent
-from tidemill.ports.compute import Template
 from tidemill.provision import asg, managed
 from tidemill.provision.group_spec import (
     GROUP_PROVISIONERS,
     GroupKey,
     GroupSpec,
+    TemplateInputs,
     TemplateInputsOf,
     group_name,
 )
@@ -111,9 +111,8 @@ def hourly_group(
     spec: Spec, pool: ComputePool, key: GroupKey, template_inputs: TemplateInputsOf
 ) -> GroupSpec:
     """Spot or on-demand: as large as the pool's limits allow with this type alone."""
-    kind, allowance = spec.catalog.types[key.instance_type], Allowance.of(pool.spec.limits)
-    sizes = range(_LARGEST_HOURLY_GROUP, -1, -1)
-    maximum = next(size for size in sizes if size == 0 or allowance.allows(kind, size))
+    allowed = Allowance.of(pool.spec.limits).most(spec.catalog.types[key.instance_type])
+    maximum = max(0, int(min(allowed, _LARGEST_HOURLY_GROUP)))
     return _group_spec(spec, pool, key, template_inputs, maximum, None)
 
 
@@ -138,16 +137,6 @@ def remaining_allowances(
     return allowances
 
 
-@lru_cache(maxsize=256)
-def _template(spec: Spec, key: GroupKey, image_id: str, deadline: datetime | None) -> Template:
-    """Cached: writing user data costs milliseconds, and groups are compared whenever something changes."""
-    pool = spec.pools[key.pool]
-    return launch_template(
-        spec, pool, key.instance_type, key.source, key.zone, image_id,
-        managed=pool.spec.provisioner is Provisioner.MANAGED, ends_at=deadline,
-    )  # fmt: skip
-
-
 def _group_spec(
     spec: Spec,
     pool: ComputePool,
@@ -156,15 +145,20 @@ def _group_spec(
     maximum: int,
     deadline: datetime | None,
 ) -> GroupSpec:
-    is_managed = pool.spec.provisioner is Provisioner.MANAGED
     inputs = template_inputs(pool, key.instance_type)
-    if inputs.base is None:
-        template = _template(spec, key, inputs.image_id, deadline)
-    else:
-        template = launch_template(
-            spec, pool, key.instance_type, key.source, key.zone, inputs.image_id,
-            managed=is_managed, ends_at=deadline, base=inputs.base,
-        )  # fmt: skip
+    make = _written if inputs.base is None else _write
+    return make(spec, key, inputs, maximum, deadline)
+
+
+def _write(
+    spec: Spec, key: GroupKey, inputs: TemplateInputs, maximum: int, deadline: datetime | None
+) -> GroupSpec:
+    pool = spec.pools[key.pool]
+    is_managed = pool.spec.provisioner is Provisioner.MANAGED
+    template = launch_template(
+        spec, pool, key.instance_type, key.source, key.zone, inputs.image_id,
+        managed=is_managed, ends_at=deadline, base=inputs.base,
+    )  # fmt: skip
     node_class = spec.node_classes[pool.spec.node_class_name]
     group_spec = GroupSpec(
         name=group_name(spec.platform.spec.deployment, key),
@@ -180,3 +174,8 @@ def _group_spec(
         return asg.as_group(spec, pool, group_spec)
     kind = spec.catalog.types[key.instance_type]
     return managed.as_node_group(spec, pool, group_spec, node_class, kind, inputs.image_id)
+
+
+# Writing user data and digesting it costs milliseconds, and groups are compared at most looks. What is written follows
+# from the arguments alone, unless it is based on a template of others.
+_written = lru_cache(maxsize=256)(_write)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tidemill.model.capacity import Reservation, SourceKind
@@ -129,7 +130,7 @@ def _self_hosted(spec: Spec, pool: ComputePool, api: KarpenterApi, own: NodeClas
         **_disks(own.spec),
         **({"kubelet": {"maxPods": own.spec.max_pods}} if own.spec.max_pods else {}),
         "metadataOptions": {"httpTokens": "required", "httpPutResponseHopLimit": 2},
-        "userData": _user_data(spec, own, family),
+        "userData": _user_data(spec, pool.spec.node_class_name),
         **_interfaces(spec, pool, api, own),
     }
 
@@ -189,12 +190,18 @@ def _device(device: BlockDevice) -> Term:
     }
 
 
-def _user_data(spec: Spec, own: NodeClass, family: Family) -> str:
-    """Karpenter adds the cluster, the labels and the taints; we add the kubelet's graceful shutdown."""
-    platform = spec.platform.spec
+@lru_cache(maxsize=64)
+def _user_data(spec: Spec, node_class_name: str) -> str:
+    """Karpenter adds the cluster, the labels and the taints; we add the kubelet's graceful shutdown.
+
+    Cached: it follows from the documents alone, costs milliseconds, and is asked for at every look.
+    """
+    platform, own = spec.platform.spec, spec.node_classes[node_class_name]
     extra = (own.spec.user_data,) if own.spec.user_data.strip() else ()
     return user_data(
-        Bootstrap(family, platform.cluster, platform.region, own.spec, {}, (), joins=False, extra=extra)
+        Bootstrap(
+            Family.of(own), platform.cluster, platform.region, own.spec, {}, (), joins=False, extra=extra
+        )
     )
 
 
