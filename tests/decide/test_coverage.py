@@ -10,12 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decide.builders import NOW, block, pool, spec
-from tidemill.decide.purchasing.coverage import first_gap, missing_instance_time, missing_instances
+from tests.decide.purchases import intent
+from tidemill.decide.purchasing.coverage import (
+    first_gap,
+    missing_instance_time,
+    missing_instances,
+    still_missing,
+)
+from tidemill.decide.purchasing.purchase_use import is_mostly_covered, missing_changes_at
 from tidemill.spec.capacity_plan import CapacityPlan
 
 HOUR = timedelta(hours=1)
 windows = st.lists(
     st.tuples(st.integers(1, 60), st.integers(1, 60), st.integers(1, 6)), min_size=1, max_size=4
+)
+long_windows = st.lists(
+    st.tuples(st.integers(1, 60), st.integers(1, 400), st.integers(1, 3)), min_size=1, max_size=2
 )
 blocks = st.lists(st.tuples(st.integers(-40, 80), st.integers(1, 80), st.integers(1, 6)), max_size=4)
 
@@ -82,3 +92,34 @@ def test_an_offer_that_the_first_window_takes_whole_is_not_bought_for_the_second
         )
         before, after = (missing_instance_time(documents, held, "p5", window, NOW) for held in ([], [bought]))
         assert after == before
+
+
+@settings(max_examples=300, deadline=None)
+@given(long_windows, blocks, st.integers(0, 200), st.integers(1, 20), st.integers(1, 4), st.floats(0, 1))
+def test_what_is_missing_stays_the_same_until_an_instant_that_was_named(
+    drawn, bought, hours, days, count, part
+):
+    """A plan without actions is kept until it said that it may differ: a purchase that is covered by then, because a
+    block starts within a day or because little of its window is left, would wait for some other event."""
+    documents = spec(pool(), plan_with(drawn))
+    held = [
+        replace(
+            block(f"cr-{n}", count=size, pool="p5"), start=NOW + start * HOUR, end=NOW + (start + long) * HOUR
+        )
+        for n, (start, long, size) in enumerate(bought)
+    ]
+    window = documents.plans["w"].spec.demand[-1]
+    wanted = intent(plan="w", window=window.name, inside={"count": count, "duration": timedelta(days=days)})
+    now = NOW + hours * HOUR
+
+    def answers(at):
+        gap = first_gap(documents, held, "p5", window, at)
+        missing = still_missing(documents, held, wanted, at)
+        return missing, is_mostly_covered(documents, held, wanted, at), gap and (gap.amount, gap.end)
+
+    named = [at for at in missing_changes_at(documents, held, wanted, now) if at > now]
+    until = min(named, default=now + timedelta(days=30))
+    # The last second before it may already differ: what follows after an instant is named a second later.
+    last = max(now, until - timedelta(seconds=2))
+    for at in (now + part * (last - now), last):
+        assert answers(at) == answers(now)

@@ -7,7 +7,7 @@ one instance type, and asks it in instances. Knows nothing of prices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -19,7 +19,7 @@ from tidemill.decide.purchasing.planner.offer_filter import is_usable_by, live_r
 from tidemill.decide.purchasing.planner.slots import serving_span
 from tidemill.decide.purchasing.usability import counts_for
 from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, SourceKind
-from tidemill.model.ec2_facts import DAY, LEGAL_DURATIONS, LONGEST_BLOCK, round_up_duration
+from tidemill.model.ec2_facts import LEGAL_DURATIONS
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.purchases import MAY_COST, OPEN, PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
@@ -171,7 +171,20 @@ def missing_instance_time(
 def _serves_from(block: Reservation, window: DemandWindow, now: datetime) -> datetime:
     """A window that has begun is served as soon as can be: what starts within a day closes the gap before it, since
     nothing shorter than a day is sold. Without this each start-now block would ask for another one."""
-    return now if window.start <= now < block.start < now + LEGAL_DURATIONS[0] else block.start
+    return now if window.start <= now < block.start <= now + LEGAL_DURATIONS[0] else block.start
+
+
+def coverage_changes_at(
+    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow
+) -> Iterator[datetime]:
+    """When another answer may follow from the same blocks: as windows and blocks begin and end, and once what starts
+    within a day counts."""
+    for one in (*_windows_served_first(spec, pool, window), window):
+        yield from (one.start, one.end)
+    for block in held_for(spec, reservations, pool, window):
+        yield from (block.start - LEGAL_DURATIONS[0], block.start)
+        if block.end is not None:
+            yield block.end
 
 
 def _windows_served_first(spec: Spec, pool: str, window: DemandWindow) -> list[DemandWindow]:
@@ -240,31 +253,6 @@ def reduces_shortage(
         return still_missing(spec, after, intent, now) < still_missing(spec, held, intent, now)
     left, before = (missing_instance_time(spec, blocks, intent.pool, window, now) for blocks in (after, held))
     return left < before
-
-
-def is_mostly_covered(
-    spec: Spec, reservations: Iterable[Reservation], intent: PurchaseIntent, now: datetime
-) -> bool:
-    """Somebody covered most of its window meanwhile: less than half of it would be used, and less is sold.
-
-    Errs on the side of buying: a day at each end is EC2's grid, and a block is extended as a whole.
-    """
-    plan = spec.plans.get(intent.plan)
-    window = window_named(plan, intent.window)
-    if plan is None or window is None:
-        return False
-    steps, bound = missing_instances(spec, reservations, intent.pool, window, now), intent.envelope
-    if not steps:
-        return False  # covered altogether, which `still_missing` says
-    count = max(step.amount for step in steps)
-    kind = spec.catalog.types.get(bound.instance_type)
-    if intent.extends or (kind is not None and kind.ultraserver):  # sold as a whole
-        count = min(bound.count, MAX_OVERSIZE * count)
-    span = steps[-1].end - steps[0].start + plan.spec.overlap + DAY
-    least = ((round_up_duration(span) or LONGEST_BLOCK) + DAY) * count
-    used = sum(((step.end - step.start) * min(step.amount, bound.count) for step in steps), timedelta(0))
-    wanted = bound.duration * bound.count
-    return used * 2 < wanted and wanted > least
 
 
 # --- what is held, and what may come ------------------------------------------------------------------

@@ -10,6 +10,7 @@ from datetime import timedelta
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import not_granted, over_budget
 from tidemill.decide.purchasing.coverage import window_named, with_expected
+from tidemill.decide.purchasing.purchase_use import missing_changes_at
 from tidemill.decide.purchasing.wanted import why_not_wanted
 from tidemill.model.capacity import LIVE_STATES, NEVER_CAME_STATES
 from tidemill.model.offers import ExtensionState
@@ -179,6 +180,8 @@ def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
         context.do(SettlePurchase(intent, "voided", (), 0, void))
         return
     context.wake(expires_at)
+    for at in missing_changes_at(context.spec, held, intent, context.now):
+        context.wake(at)
     why_not = why_not_allowed(context, intent)
     if why_not is not None:
         context.warn(intent.id, why_not)

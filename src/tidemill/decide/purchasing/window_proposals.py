@@ -14,6 +14,7 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import highest_fee_usd
 from tidemill.decide.purchasing.coverage import (
     MAX_OVERSIZE,
+    coverage_changes_at,
     first_gap,
     held_for,
     missing_instance_time,
@@ -82,6 +83,8 @@ def cover_window(
     if context.now < opens:
         context.wake(opens)
         return
+    for at in coverage_changes_at(context.spec, held, plan.spec.pool, window):
+        context.wake(at)
     if any(intent.state in OPEN for intent in intents):
         return
     gap = first_gap(context.spec, held, plan.spec.pool, window, context.now)
