@@ -157,6 +157,20 @@ def test_a_search_that_ec2_refuses_does_not_stop_the_others(wired: Wired, office
     assert "cb-" in told.out
 
 
+@pytest.mark.requirement("CB-1")
+def test_several_regions_are_searched_and_one_that_refuses_the_credentials_is_said(
+    wired: Wired, office: AwsOffice
+):
+    told = office("offers", *WISH, "--region", "us-east-1,us-east-2,ap-southeast-4", "--json")
+    assert told.code == 0, told.err
+    assert {one["region"] for one in told.json["offers"]} == {"us-east-1", "us-east-2"}
+    assert "AuthFailure" in told.json["unanswered"]["ap-southeast-4"]
+    shown = office("offers", *WISH, "--all-regions")
+    assert "ap-southeast-4 was not searched" in shown.err
+    assert "a region that your account has not enabled refuses your credentials" in shown.err
+    assert untouched(wired, office)
+
+
 def test_the_guides_commands_do_what_the_guide_says(
     wired: Wired, office: AwsOffice, monkeypatch: pytest.MonkeyPatch
 ):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
 from tests.cli.purchaser import CHEAP, P5, Purchaser, pool
 from tidemill.catalog import load
+from tidemill.sim.cloud.account import SimAccount
+from tidemill.spec.usable_blocks import was_bought_for
 
 pytestmark = pytest.mark.requirement("CB-3")
 
@@ -227,14 +230,10 @@ def test_limits_too_small_beside_other_blocks_refuse_it_or_give_a_warning(purcha
             "cannot use a block in us-east-1a; it may be in us-east-1b",
         ),
         ({"sources": [{"type": "block", "tags": {"team": "x"}}]}, "uses only blocks with the tags team=x"),
-        (
-            {"sources": [{"type": "block", "ids": ["cr-1"]}]},
-            "uses only cr-1, so it could not use a new block",
-        ),
         ({"limits": {"gpus": 8}}, "the limits of pool train allow 1 x p5.48xlarge, not 2"),
         ({"sources": [{"type": "on-demand"}]}, "has no source of type block"),
     ],
-    ids=["source zones", "zones", "tags", "ids", "gpus", "no block source"],
+    ids=["source zones", "zones", "tags", "gpus", "no block source"],
 )
 def test_a_block_that_its_pool_could_not_use_is_not_bought(purchaser: Purchaser, changes, says):
     """When it is asked for, when it is approved, and when it is submitted."""
@@ -311,6 +310,16 @@ def test_approval_mode_two_needs_two_people(purchaser: Purchaser):
     )
     assert "has approved purchase" in purchaser("approve", intent, "--yes", who="ana").err
     assert "is approved" in purchaser("approve", intent, "--yes", who="bo").out
+
+
+@pytest.mark.requirement("CB-18")
+def test_a_block_is_bought_for_a_pinned_pool_with_the_tags_that_its_pin_moves_on_to(purchaser: Purchaser):
+    purchaser.open(**CHEAP)
+    purchaser.write(pool("train", P5, sources=[{"type": "block", "ids": ["cr-1"]}]), **CHEAP)
+    purchaser.bought_at_once()
+    purchaser.advance("10m")
+    (block,) = SimAccount(purchaser.sim, load(), lambda: datetime(2026, 11, 16, 8, tzinfo=UTC)).reservations()
+    assert was_bought_for("mill", "train", block.tags)
 
 
 @pytest.mark.requirement("CB-4")

@@ -25,8 +25,8 @@ def test_several_types_counts_durations_and_zones_give_one_table_by_price(purcha
                          "--zone", "us-east-1a", "--zone", "us-east-1b", "--json")  # fmt: skip
     assert (result.code, result.json["requests"]) == (0, 16)
     assert set(result.json) == {
-        "at", "region", "requests", "interrupted", "failed", "refused", "offers", "alternatives", "tried",
-        "cut_short",
+        "at", "region", "regions", "unanswered", "requests", "interrupted", "failed", "refused", "offers",
+        "alternatives", "tried", "cut_short",
     }  # fmt: skip
     found = result.json["offers"]
     prices = [one["usd_per_gpu_h"] for one in found]
@@ -238,3 +238,89 @@ def interrupted(purchaser: Purchaser, wait_s: float) -> tuple[str, str, int]:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     return out, err, process.returncode
+
+
+# --- several regions at once ----------------------------------------------------------------------------
+
+
+def test_several_regions_are_searched_at_once_in_one_table_by_price(purchaser: Purchaser):
+    regions = ("--region", "us-east-1,us-east-2", "--region", "us-west-2")
+    asked = (P5, "--count", "2", "--duration", "7d", *WEEK, *regions)
+    found = purchaser.open()("offers", *asked, "--json")
+    assert found.code == 0, found.err
+    assert (found.json["requests"], found.json["unanswered"]) == (3, {})
+    assert found.json["regions"] == ["us-east-1", "us-east-2", "us-west-2"]
+    offers = found.json["offers"]
+    assert {one["region"] for one in offers} == {"us-east-1", "us-east-2", "us-west-2"}
+    assert all(one["zone"].startswith(one["region"]) for one in offers)
+    prices = [one["usd_per_gpu_h"] for one in offers]
+    assert all(one <= following + 0.01 for one, following in pairwise(prices))
+    shown = purchaser("offers", *asked)
+    assert "region" in shown.out.splitlines()[1]
+    assert "The platform runs in us-east-1: `tidemill buy` refuses the offers of us-east-2, us-west-2" in (
+        " ".join(shown.out.split())
+    )
+    assert "region" not in purchaser("offers", P5, *WEEK).out
+
+
+def test_a_region_that_is_not_enabled_is_said_and_the_others_are_shown(purchaser: Purchaser):
+    told = purchaser.open()("offers", P5, *WEEK, "--all-regions")
+    assert told.code == 0, told.err
+    assert "ap-southeast-4 was not searched: the region ap-southeast-4 is not enabled" in told.err
+    assert all(region in told.out for region in ("us-east-1", "us-east-2", "us-west-2", "ap-northeast-1"))
+    as_json = purchaser("offers", P5, "--count", "1,2", *WEEK, "--all-regions", "--json").json
+    assert list(as_json["unanswered"]) == ["ap-southeast-4"]
+    assert as_json["requests"] == 9  # after its first no, a region is not asked again
+
+
+def test_where_no_region_answers_the_search_fails(purchaser: Purchaser):
+    told = purchaser.open()("offers", P5, "--region", "ap-southeast-4,eu-west-9")
+    assert told.code == 3
+    assert "is not enabled for the simulated account" in told.err
+
+
+def test_all_regions_share_one_budget_of_requests(purchaser: Purchaser):
+    told = purchaser.open()("offers", P5, "--count", "1,2", "--all-regions", "--max-requests", "9")
+    assert told.code == 2
+    assert "needs 10 requests (2 counts x 5 regions), more than --max-requests 9" in told.err
+
+
+def test_an_offer_of_another_region_is_not_bought_here(purchaser: Purchaser):
+    asked = (P5, "--count", "2", "--duration", "7d", *WEEK, "--region", "us-east-2")
+    (offer, *_) = purchaser.open()("offers", *asked, "--json").json["offers"]
+    told = purchaser("buy", offer["id"], "--yes")
+    assert told.code == 2
+    assert "is sold in us-east-2, and the platform runs in us-east-1" in told.err
+    assert not purchaser.purchases()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--region", "us-east1"), "'us-east1' is not a region; did you mean 'us-east-1'?"),
+        (("--region", "us-east-2", "--all-regions"), "give one or the other"),
+        (("--region", "us-east-1,us-east-2", "--zone", "us-east-1a"), "--zone names no zone of us-east-2"),
+    ],
+)
+def test_regions_that_cannot_be_searched_are_refused_before_a_request(
+    purchaser: Purchaser, options: tuple[str, ...], says: str
+):
+    told = purchaser.open()("offers", P5, *options)
+    assert (told.code, says in told.err) == (2, True), told.err
+
+
+def test_zones_of_several_regions_are_each_searched_in_their_own(purchaser: Purchaser):
+    told = purchaser.open()(
+        "offers",
+        P5,
+        *WEEK,
+        "--region",
+        "us-east-1,us-east-2",
+        "--zone",
+        "us-east-1a",
+        "--zone",
+        "us-east-2b",
+        "--json",
+    )
+    assert told.json["requests"] == 2
+    assert {one["zone"] for one in told.json["offers"]} == {"us-east-1a", "us-east-2b"}

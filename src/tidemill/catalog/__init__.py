@@ -94,6 +94,20 @@ class Catalog:
         return known.usd_h(source) if known is not None else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class BlockRegion:
+    """A region where AWS's documentation says that Capacity Blocks are sold. `opt_in`: an account must enable it."""
+
+    name: str
+    opt_in: bool = False
+
+
+@cache
+def block_regions() -> tuple[BlockRegion, ...]:
+    """AWS adds regions: one that is missing here can still be named, and EC2's answer counts."""
+    return tuple(BlockRegion(**entry) for entry in _read("block_regions.json")["regions"])
+
+
 @cache
 def load() -> Catalog:
     """The catalog that ships with this version: types with accelerators, then those without. Both are in the order of

@@ -138,6 +138,12 @@ def _buy_offer(
     cached = cached_offer(offer_id)
     if cached is None:
         raise SpecError(f"{offer_id} is not among the offers you were shown; search again: tidemill offers")
+    if sold_in := cached.question.region:
+        here = session.spec.platform.spec.region
+        raise SpecError(
+            f"{offer_id} is sold in {sold_in}, and the platform runs in {here}: its nodes could not join; search here,"
+            f" or write a Platform for {sold_in}"
+        )
     offer = _search_again(session, cached)
     blocks = our_reservations(session)
     used_by = pool_for(session, offer, pool, blocks)

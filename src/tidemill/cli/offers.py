@@ -12,6 +12,17 @@ import click
 
 from tidemill.catalog.price_comparison import BlockPrice, block_price
 from tidemill.cli.offer_cache import cache_offers
+from tidemill.cli.offer_regions import (
+    as_asked,
+    bought_at_home,
+    catalog_for,
+    home,
+    others,
+    region_of,
+    regions_of,
+    unanswered_lines,
+    zones_by_region,
+)
 from tidemill.cli.pool_capacity import unusable_warnings
 from tidemill.cli.session import JSON, Session, with_session
 from tidemill.cli.terminal import console, progress, table
@@ -62,6 +73,11 @@ SHOWN_PER_CHANGE = 3
 @click.option("--to", metavar="WHEN", help="Latest start. Default: in 8 weeks, the latest that EC2 sells.")
 @click.option("--start", "days", metavar="DATE[,DATE…]", help="Only blocks that start on these dates.")
 @click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Search this zone. Repeatable.")
+@click.option(
+    "--region", "named_regions", multiple=True, metavar="NAME[,NAME…]",
+    help="Search these regions. Default: the Platform's, the only one to buy in. Repeatable.",
+)  # fmt: skip
+@click.option("--all-regions", is_flag=True, help="Search every region where AWS documents Capacity Blocks.")
 @click.option("--pool", metavar="NAME", help="Search the types of this pool, if no TYPE is named.")
 @click.option(
     "--max-requests", type=click.IntRange(min=1), default=60, show_default=True,
@@ -72,28 +88,34 @@ SHOWN_PER_CHANGE = 3
 @click.pass_context
 def offers(
     ctx: click.Context, session: Session, types: tuple[str, ...], counts: str, durations: str, from_: str | None,
-    to: str | None, days: str | None, zones: tuple[str, ...], pool: str | None, max_requests: int, as_json: bool,
+    to: str | None, days: str | None, zones: tuple[str, ...], named_regions: tuple[str, ...], all_regions: bool,
+    pool: str | None, max_requests: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Search for Capacity Blocks of TYPE…, the cheapest per GPU-hour first.
 
-    Each combination of types, counts, durations, zones and start dates is one request to EC2, at most --max-requests
-    in all. If EC2 sells none of them, it shows the nearest that EC2 does sell: other durations, zones or days, fewer
-    instances, other types with the same accelerator. Buy one with `tidemill buy ID`.
+    Each combination of types, counts, durations, zones, start dates and regions is one request to EC2, at most
+    --max-requests in all. A region that does not answer is named, and the others are shown. If EC2 sells none of them,
+    it shows the nearest that EC2 does sell: other durations, zones or days, fewer instances, other types with the same
+    accelerator. Buy one of the Platform's region with `tidemill buy ID`.
     """
     now = session.now()
+    regions = regions_of(session, named_regions, every=all_regions)
+    here, elsewhere = zones_by_region(session, regions, zones)
     request = OfferRequest(
         types or types_of(session, pool), parse_counts(counts), parse_durations(durations),
         start_windows(now, from_, to, days),
-        tuple((zone,) for zone in zones) or (tuple(sorted(session.spec.platform.spec.subnets)),),
+        tuple((zone,) for zone in here) or (tuple(sorted(session.spec.platform.spec.subnets)),),
+        as_asked(session, regions), elsewhere,
     )  # fmt: skip
     check_request(request, session.spec.catalog, now)
-    check_zones(session, zones)
-    for why_not in unusable_warnings(session, request.types, request.counts, zones, pool):
+    check_zones(session, here)
+    at_home = home(session) in regions
+    for why_not in unusable_warnings(session, request.types, request.counts, here, pool) if at_home else ():
         click.echo(f"warning: `tidemill buy` will refuse some of these offers: {why_not}", err=True)
     questions = questions_within_quota(session, request, now)
     if len(questions) > max_requests:
         raise SpecError(too_many_requests(request, len(questions), max_requests))
-    search = _Search(session, questions, max_requests)
+    search = _Search(session, questions, max_requests, regions)
     search.run()
     search.remember()
     if as_json:
@@ -109,10 +131,16 @@ def offers(
 class _Search:
     """One search and its results; an interrupted search keeps what it found so far."""
 
-    def __init__(self, session: Session, questions: Sequence[OfferQuestion], max_requests: int) -> None:
-        self._session, self._questions = session, questions
+    def __init__(
+        self,
+        session: Session,
+        questions: Sequence[OfferQuestion],
+        max_requests: int,
+        regions: tuple[str, ...],
+    ) -> None:
+        self._session, self._questions, self._regions = session, questions, regions
         bucket = TokenBucket(REQUESTS_PER_S, BURST, clock=time.monotonic, pause=time.sleep)
-        self._searcher = OfferSearcher(session.cloud, bucket, max_requests)
+        self._searcher = OfferSearcher(session.cloud, bucket, max_requests, others(session, regions))
         self.alternatives: list[Alternative] = []
         self.tried: list[str] = []
         self.interrupted = False
@@ -159,7 +187,12 @@ class _Search:
     def as_json(self) -> dict[str, Any]:
         return {
             "at": format_instant(self._session.now()),
-            "region": self._session.spec.platform.spec.region,
+            "region": home(self._session),
+            "regions": list(self._regions),
+            "unanswered": {
+                region or home(self._session): str(error)
+                for region, error in self._searcher.unanswered.items()
+            },
             "requests": self._searcher.asked,
             "cut_short": self._searcher.cut_short,
             "interrupted": self.interrupted,
@@ -179,11 +212,15 @@ class _Search:
             why = self.failed or "interrupted"
             asked = f"{self._searcher.asked} of {len(self._questions)} searches"
             click.echo(f"{why}; found so far, after {asked}:", err=True)
+        for line in unanswered_lines(self._session, self._searcher.unanswered):
+            click.echo(line, err=True)
         for refusal in self._searcher.refused:
             click.echo(f"EC2 rejects the request: {refusal}", err=True)
         if self.found:
-            screen.print(offer_table(self._session, self.found))
+            screen.print(offer_table(self._session, self.found, self._regions))
             screen.print(self._footer(len(self.found)))
+            if only_here := bought_at_home(self._session, self.found):
+                screen.print(only_here)
             if self._searcher.cut_short:
                 screen.print(
                     f"EC2 answers a request with at most {MAX_OFFERS} offers, the cheapest, so there may be more; to"
@@ -218,9 +255,10 @@ class _Search:
             near = [other.found for other in self.alternatives if other.change == change]
             if near:
                 screen.print(f"\n{change}:")
-                screen.print(
-                    offer_table(self._session, sorted(near, key=self._price_first)[:SHOWN_PER_CHANGE])
-                )
+                nearest = sorted(near, key=self._price_first)[:SHOWN_PER_CHANGE]
+                screen.print(offer_table(self._session, nearest, self._regions))
+        if only_here := bought_at_home(self._session, [other.found for other in self.alternatives]):
+            screen.print(only_here)
 
 
 def _requests(number: int) -> str:
@@ -232,20 +270,24 @@ def _requests(number: int) -> str:
 
 def price_of(session: Session, found: FoundOffer) -> BlockPrice:
     offer = found.offer
-    kind = session.spec.catalog.types[offer.instance_type]
+    kind = catalog_for(session, found).types[offer.instance_type]
     return block_price(kind, offer.count, offer.end - offer.start, offer.fee_usd)
 
 
-def offer_table(session: Session, offers: Sequence[FoundOffer]) -> Table:
+def offer_table(session: Session, offers: Sequence[FoundOffer], regions: Sequence[str]) -> Table:
+    """With a column for the region where several were searched, or another than the Platform's."""
+    shows_region = tuple(regions) != (home(session),)
     rows = table(
-        "id", "type", "zone", "count", "start (UTC)", "end", "hours", "fee", "$/GPU-h", "to on-demand",
+        "id", "type", *(("region",) if shows_region else ()), "zone", "count", "start (UTC)", "end", "hours", "fee",
+        "$/GPU-h", "to on-demand",
         right=("count", "hours", "fee", "$/GPU-h", "to on-demand"),
     )  # fmt: skip
     for found in offers:
         offer, price = found.offer, price_of(session, found)
         share = price.against_on_demand
         rows.add_row(
-            offer.id, offer.instance_type, offer.zone, str(offer.count), f"{offer.start:%Y-%m-%d %H:%M}",
+            offer.id, offer.instance_type, *((region_of(session, found),) if shows_region else ()),
+            offer.zone, str(offer.count), f"{offer.start:%Y-%m-%d %H:%M}",
             f"{offer.end:%Y-%m-%d %H:%M}", f"{price.hours:.1f}".removesuffix(".0"), f"${offer.fee_usd:,}",
             f"{price.usd_per_gpu_h:.2f}", "-" if share is None else f"{share:+.0%}",
         )  # fmt: skip
@@ -257,6 +299,7 @@ def offer_json(session: Session, found: FoundOffer) -> dict[str, Any]:
     return {
         "id": offer.id,
         "type": offer.instance_type,
+        "region": region_of(session, found),
         "zone": offer.zone,
         "count": offer.count,
         "asked_duration": format_duration(found.question.duration),
@@ -338,7 +381,8 @@ def questions_within_quota(
     held = held_by_date(session.cloud.reservations())
     questions, why = [], ""
     for question in request.questions():
-        over_quota = no_start_fits(held, question, now)
+        # What is held in other regions is not known here.
+        over_quota = "" if question.region else no_start_fits(held, question, now)
         why = over_quota or why
         if not over_quota:
             questions.append(question)
@@ -352,7 +396,7 @@ def questions_within_quota(
 def too_many_requests(request: OfferRequest, needed: int, allowed: int) -> str:
     parts = (
         (len(request.types), "types"), (len(request.counts), "counts"), (len(request.durations), "durations"),
-        (len(request.starts), "starts"), (len(request.zones), "zones"),
+        (len(request.starts), "starts"), (len(request.zones), "zones"), (len(request.regions), "regions"),
     )  # fmt: skip
     product = " x ".join(f"{number} {name}" for number, name in parts if number > 1)
     return (

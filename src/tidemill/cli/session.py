@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from tidemill.cli.simulated_clock import SimulatedClock
     from tidemill.engine.buyer import Buyer
     from tidemill.engine.clock import MappedClock
+    from tidemill.model.offers import Offer, OfferQuery
     from tidemill.model.purchases import PurchaseIntent
+    from tidemill.offer_search.search import SellsOffers
     from tidemill.ports import Clock, Cloud, Ledger
     from tidemill.provision import ProvisionedCloud
     from tidemill.sim.cloud.account import SimAccount
@@ -68,6 +70,9 @@ class OpenedAccount(NamedTuple):
     cloud: Cloud
     clock: Clock
     name: str
+    offers_of: Callable[
+        [str], SellsOffers
+    ]  # the same account in another region, to look at what is sold there
 
 
 @dataclass(slots=True)
@@ -77,6 +82,7 @@ class Session:
     clock: Clock
     who: str  # the ARN that AWS gives for the credentials
     ledger_url: str
+    offers_of: Callable[[str], SellsOffers]
     _opened: list[SqlLedger] = field(default_factory=list)
     _looked: list[SqlLedger | None] = field(default_factory=list)
 
@@ -200,7 +206,7 @@ def open_session(files: Sequence[str], sim: Path | None, ledger_url: str, *, aws
     platform = spec.platform.spec
     line = account_line(opened.name, who, platform.region, opened.clock.now())
     click.echo(f"{line}; deployment {platform.deployment}", err=True)
-    return Session(spec, opened.cloud, opened.clock, who, ledger_url)
+    return Session(spec, opened.cloud, opened.clock, who, ledger_url, opened.offers_of)
 
 
 def account_line(name: str, who: str, region: str, at: datetime) -> str:
@@ -214,11 +220,32 @@ def open_cloud(spec: Spec, sim: Path | None, *, aws: bool = False) -> OpenedAcco
     if aws and sim is not None and sim.name:
         raise SpecError(f"--aws and --sim {sim} name two accounts; leave one out (TIDEMILL_SIM may be set)")
     if aws:
-        return OpenedAccount(*open_aws(spec))
+        cloud, clock, name = open_aws(spec)
+        return OpenedAccount(cloud, clock, name, functools.partial(_aws_offers_of, spec, clock))
     if sim is None or not sim.name:
         raise SpecError(NO_AWS)
     account = open_account(sim, spec)
-    return OpenedAccount(account, account, f"SIMULATED AWS in {sim}")
+    return OpenedAccount(
+        account, account, f"SIMULATED AWS in {sim}", functools.partial(_SimulatedRegion, account)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _SimulatedRegion:
+    account: SimAccount
+    region: str
+
+    def search_offers(self, query: OfferQuery) -> Sequence[Offer]:
+        return self.account.search_offers_in(self.region, query)
+
+
+def _aws_offers_of(spec: Spec, clock: Clock, region: str) -> SellsOffers:
+    from tidemill.aws.account import AwsAccount
+    from tidemill.aws.session import Aws
+    from tidemill.cli.region_catalog import catalog_of
+
+    aws = Aws(region, role_arn=os.environ.get(ROLE, ""))
+    return AwsAccount(aws, clock, catalog_of(region), owner=spec.platform.spec.deployment)
 
 
 def open_account(sim: Path, spec: Spec | None = None) -> SimAccount:

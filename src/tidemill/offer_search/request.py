@@ -36,6 +36,7 @@ class OfferQuestion:
     duration: timedelta
     starts: StartWindow
     zones: tuple[str, ...]
+    region: str = ""  # empty: the platform's
 
     @property
     def query(self) -> OfferQuery:
@@ -56,16 +57,28 @@ class OfferRequest:
     durations: tuple[timedelta, ...]
     starts: tuple[StartWindow, ...]
     zones: tuple[tuple[str, ...], ...]  # each is asked for apart; one empty: any the account has
+    regions: tuple[str, ...] = ("",)  # empty: the platform's, where `zones` are
+    zones_elsewhere: tuple[
+        str, ...
+    ] = ()  # those to ask for in the other regions; none of a region: any it has
 
     def questions(self) -> tuple[OfferQuestion, ...]:
+        """Region by region last: where one of them does not answer, the others have been asked the same."""
         return tuple(
-            OfferQuestion(type_, count, duration, starts, zones)
+            OfferQuestion(type_, count, duration, starts, zones, region)
             for type_ in self.types
             for count in self.counts
             for duration in self.durations
             for starts in self.starts
-            for zones in self.zones
+            for region in self.regions
+            for zones in self._zones_in(region)
         )
+
+    def _zones_in(self, region: str) -> tuple[tuple[str, ...], ...]:
+        if not region:
+            return self.zones
+        named = tuple((zone,) for zone in self.zones_elsewhere if zone.startswith(region))
+        return named or ((),)
 
 
 # --- what is never sold -------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ change least for the work that is to run there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.model.ec2_facts import (
@@ -18,10 +19,9 @@ from tidemill.model.ec2_facts import (
     MAX_OFFERS,
     SMALLEST_ULTRASERVER,
 )
-from tidemill.model.errors import NotAllowed, Refused
-from tidemill.model.offers import Offer
+from tidemill.model.errors import NotAllowed, PortError, Refused, Retryable
+from tidemill.model.offers import Offer, OfferQuery
 from tidemill.offer_search.request import OfferQuestion, StartWindow, is_sold, wrong_count
-from tidemill.ports import Cloud
 from tidemill.spec.units import format_duration
 
 # EC2 does not state the limit of this call. Its lowest documented buckets refill by 5 a second or less, and other
@@ -59,10 +59,26 @@ class FoundOffer:
     question: OfferQuestion
 
 
+class SellsOffers(Protocol):
+    """What is asked of a region. `ports.Cloud` is one, for the platform's."""
+
+    def search_offers(self, query: OfferQuery) -> Sequence[Offer]: ...
+
+
 class OfferSearcher:
-    def __init__(self, cloud: Cloud, bucket: TokenBucket, budget: int) -> None:
-        self._cloud, self._bucket = cloud, bucket
+    """One budget of requests for all regions. Of several, one that does not answer is left out and named."""
+
+    def __init__(
+        self,
+        cloud: SellsOffers,
+        bucket: TokenBucket,
+        budget: int,
+        elsewhere: Mapping[str, SellsOffers] | None = None,
+    ) -> None:
+        """`elsewhere`: the other regions that questions name."""
+        self._cloud, self._elsewhere, self._bucket = cloud, elsewhere or {}, bucket
         self._budget = budget
+        self.unanswered: dict[str, PortError] = {}  # by region; empty: the platform's
         self.asked = 0
         self._found: dict[str, FoundOffer] = {}
         self.cut_short = False  # an answer was as long as EC2's answers get: there may be more offers
@@ -82,6 +98,8 @@ class OfferSearcher:
     def ask(self, question: OfferQuestion) -> tuple[FoundOffer, ...]:
         """The offers EC2 answered with. An offer that was found before stays with the question that found it."""
         assert self.left > 0, "the budget of requests is the caller's to watch"
+        if question.region in self.unanswered:
+            return ()
         self._bucket.take()
         self.asked += 1
         shown = self._answer(question)
@@ -93,11 +111,15 @@ class OfferSearcher:
         return found
 
     def _answer(self, question: OfferQuestion) -> Sequence[Offer]:
-        """EC2 may refuse one question and answer the others; a missing permission ends the search."""
+        """EC2 may refuse one question and answer the others; a missing permission, or no answer, ends the search in its
+        region."""
         try:
-            return self._cloud.search_offers(question.query)
-        except NotAllowed:
-            raise
+            return self._elsewhere.get(question.region, self._cloud).search_offers(question.query)
+        except (NotAllowed, Retryable) as error:
+            if not self._elsewhere:
+                raise
+            self.unanswered[question.region] = error
+            return ()
         except Refused as no:
             if str(no) not in self.refused:
                 self.refused.append(str(no))
@@ -106,9 +128,14 @@ class OfferSearcher:
     def ask_all(
         self, questions: Iterable[OfferQuestion], progress: Callable[[], None] = lambda: None
     ) -> None:
+        """Raises the first region's error if none of several regions answered."""
+        regions = set()
         for question in questions:
+            regions.add(question.region)
             self.ask(question)
             progress()
+        if regions and regions <= set(self.unanswered):
+            raise next(iter(self.unanswered.values()))
 
 
 # --- alternatives where nothing was found -------------------------------------------------------------
@@ -143,7 +170,7 @@ def search_alternatives(
     for detour in _nearby_questions(questions, around):
         if shopper.left <= 0:
             break
-        if detour.question in asked:
+        if detour.question in asked or detour.question.region in shopper.unanswered:
             continue
         asked.add(detour.question)
         yield detour.change, [Alternative(found, detour.change) for found in shopper.ask(detour.question)]
@@ -167,7 +194,7 @@ def other_durations(question: OfferQuestion, around: SearchScope) -> Iterator[Ne
 
 def other_zones(question: OfferQuestion, around: SearchScope) -> Iterator[NearbyQuestion]:
     others = tuple(zone for zone in around.zones if zone not in question.zones)
-    if question.zones and others:
+    if question.zones and others and not question.region:  # the zones of other regions are not known
         yield NearbyQuestion(replace(question, zones=others), f"in {' or '.join(others)}")
 
 

@@ -121,6 +121,11 @@ class SimAccount:
             self._unkept.append(_call(live, "search_offers", query))
             return offers
 
+    def search_offers_in(self, region: str, query: OfferQuery) -> tuple[Offer, ...]:
+        """Of another region, where nothing can be bought: it is not kept."""
+        with self._turn() as live:
+            return live.cloud.search_offers_in(region, query)
+
     def search_extensions(self, query: ExtensionQuery) -> tuple[ExtensionOffer, ...]:
         with self._turn() as live:
             offers = live.cloud.search_extensions(query)

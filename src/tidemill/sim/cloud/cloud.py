@@ -27,7 +27,7 @@ from tidemill.sim.cloud.extensions import ExtensionPurchase, ExtensionPurchases
 from tidemill.sim.cloud.faults import ArmedFaults, matches_target
 from tidemill.sim.cloud.instances import InstanceHistory, Instances
 from tidemill.sim.cloud.launches import Launches, RefusedLaunch
-from tidemill.sim.cloud.market import OfferMarket
+from tidemill.sim.cloud.market import OfferMarket, OtherRegions
 from tidemill.sim.cloud.node_groups import NodeGroups
 from tidemill.sim.cloud.on_demand_reservations import OnDemandReservations
 from tidemill.sim.cloud.purchases import BlockPurchases, Purchase
@@ -68,6 +68,7 @@ class SimCloud:
         self._market = OfferMarket(
             catalog, seed=seed, zones=zones, market=market, held=self._reservations.coming_blocks
         )
+        self._other_regions = OtherRegions(catalog, seed=seed, market=market)
         self._purchases = BlockPurchases(
             timeline, journal, catalog, seed=seed, market=self._market, reservations=self._reservations,
             faults=self._faults,
@@ -128,6 +129,12 @@ class SimCloud:
         now = self._timeline.now()
         self._faults.check_throttle(now)
         return self._market.search(query, now)
+
+    def search_offers_in(self, region: str, query: OfferQuery) -> tuple[Offer, ...]:
+        """Of another region. NotAllowed: the account may not use it."""
+        now = self._timeline.now()
+        self._faults.check_throttle(now)
+        return self._other_regions.search(region, query, now)
 
     def purchase(self, offer_id: str, tags: Pairs) -> tuple[Reservation, ...]:
         self._faults.check_throttle(self._timeline.now())

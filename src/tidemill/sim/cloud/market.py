@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
-from tidemill.catalog import Catalog, InstanceType
+from tidemill.catalog import Catalog, InstanceType, block_regions
 from tidemill.model import ec2_facts
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import DAY
-from tidemill.model.errors import NoCapacity, SpecError
+from tidemill.model.errors import NoCapacity, NotAllowed, SpecError
 from tidemill.model.offers import Offer, OfferQuery
 from tidemill.sim.timeline import seeded_id, stream
 from tidemill.spec.scenario import Market
@@ -88,6 +88,32 @@ def block_sizes(count: int, kind: InstanceType) -> tuple[int, ...]:
         )
     _, size = ultraserver
     return (size,) * (count // size)
+
+
+class OtherRegions:
+    """What the account is offered outside its region: in regions that AWS documents, less those that an account must
+    enable first. Nothing is bought there."""
+
+    def __init__(self, catalog: Catalog, *, seed: int, market: Market) -> None:
+        self._catalog, self._seed, self._market = catalog, seed, market
+        self._regions: dict[str, OfferMarket] = {}
+
+    def search(self, region: str, query: OfferQuery, now: datetime) -> tuple[Offer, ...]:
+        """NotAllowed: the account may not use the region."""
+        known = {one.name: one for one in block_regions()}.get(region)
+        if known is None or known.opt_in:
+            raise NotAllowed(
+                f"the region {region} is not enabled for the simulated account", code="AuthFailure"
+            )
+        if region not in self._regions:
+            self._regions[region] = OfferMarket(
+                self._catalog,
+                seed=self._seed,
+                zones=(f"{region}a", f"{region}b"),
+                market=self._market,
+                held=tuple,
+            )
+        return self._regions[region].search(query, now)
 
 
 class OfferMarket:

@@ -36,6 +36,8 @@ App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 # A long poll holds no turn: time must go on while somebody waits for a message.
 _WAITING = {("sqs", "ReceiveMessage")}
 _READS = ("Describe", "Get", "List", "Receive")
+# Answered for other regions too, as far as the account may use them: people search there and buy here.
+_IN_OTHER_REGIONS = (("ec2", "DescribeCapacityBlockOfferings"),)
 _EVERYWHERE = ("sts", "pricing", "iam", "s3")  # served from regions of their own
 
 
@@ -116,6 +118,8 @@ class Dispatcher:
             return self._ask_moto(target, environ)
 
     def _check_region(self, target: Target) -> None:
+        if (target.service, target.action) in _IN_OTHER_REGIONS:
+            return
         if target.region != self._wire.region and target.service not in _EVERYWHERE:
             raise AwsError(
                 "OptInRequired",

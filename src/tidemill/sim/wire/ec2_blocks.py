@@ -42,9 +42,12 @@ def offerings(call: ApiCall) -> Result:
         _whole(call.get("StartDateRange", now)),
         _whole(call.get("EndDateRange", now + FARTHEST_START + duration + timedelta(days=1))),
     )
-    offers = wire.cloud.search_offers(query)
-    call.stop_dry_run()
-    wire.shown_offers.update(offer.id for offer in offers)
+    if call.region == wire.region:
+        offers = wire.cloud.search_offers(query)
+        call.stop_dry_run()
+        wire.shown_offers.update(offer.id for offer in offers)
+    else:  # not shown here: they cannot be bought here
+        offers = wire.cloud.search_offers_in(call.region, query)
     page, token = wire.pages.page(offers, lambda offer: offer.id, call.params)
     return {"CapacityBlockOfferings": [_offering(wire, offer) for offer in page], "NextToken": token}
 
