@@ -86,7 +86,11 @@ def test_a_bought_block_is_known_by_the_name_that_status_shows() -> None:
     demo = Path(__file__).parents[2] / "examples" / "first-block.yaml"
     result = run("week-47", "--dry-run", "-f", str(demo))
     assert result.exit_code == 0, result.output
-    assert "Hand-over of " in result.stdout
+    assert "Hand-over of week-47, which must be empty by 20 Nov 11:00 UTC" in result.stdout
+    assert "No service runs on week-47 now" in result.stdout
     unknown = run("week-48", "--dry-run", "-f", str(demo))
     assert unknown.exit_code != 0
-    assert "there is no block 'week-48'" in unknown.output
+    assert "there is no block 'week-48'; did you mean 'week-47'?" in unknown.output
+    early = run("week-47", "--dry-run", "-f", str(demo), "--at", "1h")
+    assert early.exit_code == 2
+    assert "no block is bought for the window 'week-47' by then" in early.output

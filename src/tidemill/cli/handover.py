@@ -6,7 +6,7 @@ The engine hands over by itself when the time comes. This verb shows the plan an
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -61,7 +61,7 @@ def handover(
             raise SpecError("--at works with scenarios only; --kube always shows the cluster as it is now")
         _show_live(files, before, after, live, as_json=as_json)
         return
-    from tidemill.cli.playback import observe_and_decide, reservation_names
+    from tidemill.cli.playback import block_names, observe_and_decide
     from tidemill.render.display_names import DisplayNames
     from tidemill.render.handover_text import hand_over_text
     from tidemill.report.handover import hand_over
@@ -76,7 +76,7 @@ def handover(
         head = {"simulated": True, "scenario": rehearsal.scenario.name, "seed": seed}
         click.echo(json.dumps({**head, **report.as_json()}, indent=2))
         return
-    names = DisplayNames(reservation_names(rehearsal))
+    names = DisplayNames(block_names(rehearsal))
     click.echo(f"SIMULATED  {rehearsal.scenario.name}, seed {seed}, {names.both(world.now)}\n")
     click.echo(hand_over_text(report, names))
 
@@ -96,12 +96,13 @@ def _show_live(files: tuple[str, ...], before: str, after: str, live: LiveChoice
         show(view, report.as_json(), lambda: hand_over_text(report, view.names), as_json=as_json)
 
 
-def _known_block(written: str, known: Mapping[str, str]) -> str:
+def _known_block(written: str, known: Mapping[str, str], windows: Collection[str] = ()) -> str:
     if written in known:
         return known[written]
     from tidemill.spec.problem import suggestion
 
-    hint = suggestion(written, sorted(known)) if known else "AWS shows no block of this deployment"
+    names = sorted({*known, *windows})
+    hint = suggestion(written, names) if names else "AWS shows no block of this deployment"
     raise SpecError(f"there is no block '{written}'; {hint}")
 
 
@@ -123,7 +124,10 @@ def _rehearsed(files: tuple[str, ...], before: str, at: str | None, seed: int) -
 
 def _block(rehearsal: Rehearsal, written: str) -> str:
     """A reservation's id, from its id or the name that `status` shows: of the scenario, or of its demand window."""
-    return _known_block(written, _names(rehearsal))
+    known = _names(rehearsal)
+    if written in _windows(rehearsal) and written not in known:
+        raise SpecError(f"no block is bought for the window '{written}' by then")
+    return _known_block(written, known, _windows(rehearsal))
 
 
 def _names(rehearsal: Rehearsal) -> dict[str, str]:
@@ -134,9 +138,13 @@ def _names(rehearsal: Rehearsal) -> dict[str, str]:
     return {**ids, **bought, **rehearsal.cloud.names}
 
 
+def _windows(rehearsal: Rehearsal) -> set[str]:
+    return {window.name for plan in rehearsal.spec.plans.values() for window in plan.spec.demand}
+
+
 def _run_until_known(rehearsal: Rehearsal, written: str) -> None:
     """A block that is bought in the scenario has no name before that."""
-    windows = {window.name for plan in rehearsal.spec.plans.values() for window in plan.spec.demand}
+    windows = _windows(rehearsal)
     while written in windows and written not in _names(rehearsal) and rehearsal.step():
         pass
 

@@ -99,13 +99,7 @@ class Playback:
         return fresh
 
     def names(self) -> DisplayNames:
-        windows = {intent.id: intent.window for intent in self.rehearsal.ledger.purchases()}
-        bought = {
-            block.id: windows[block.intent_id]
-            for block in self.rehearsal.cloud.all_reservations()
-            if windows.get(block.intent_id)
-        }
-        return DisplayNames({**bought, **reservation_names(self.rehearsal)})
+        return DisplayNames(block_names(self.rehearsal))
 
     def status(self) -> Status:
         """What the engine last observed, at the instant the clock shows."""
@@ -189,3 +183,14 @@ def observe_and_decide(rehearsal: Rehearsal) -> tuple[World, Plan]:
 def reservation_names(rehearsal: Rehearsal) -> dict[str, str]:
     """Reservation id -> its name in the scenario."""
     return {id_: name for name, id_ in rehearsal.cloud.names.items()}
+
+
+def block_names(rehearsal: Rehearsal) -> dict[str, str]:
+    """Reservation id -> the name that `status` shows: of the scenario, or of the demand window it was bought for."""
+    windows = {intent.id: intent.window for intent in rehearsal.ledger.purchases()}
+    bought = {
+        block.id: windows[block.intent_id]
+        for block in rehearsal.cloud.all_reservations()
+        if windows.get(block.intent_id)
+    }
+    return {**bought, **reservation_names(rehearsal)}
