@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.purchaser import CHEAP, START, Purchaser
 from tests.decide.builders import NOW
 from tests.decide.purchases import intent
 from tests.store.ledgers import Opener
@@ -67,6 +68,31 @@ def test_past_hours_that_no_engine_saw_are_told_and_not_called_idle_or_used():
     found = not_counted(load(), [bought], seen, adopted, NOW)
     assert (found.unobserved_gpu_hours, found.without_fee) == (18 * 32.0, ("cr-2",))
     assert found.unobserved_usd == round(10_000 * 18 / 240, 2)
+
+
+def test_the_past_hours_of_an_extension_count_as_well():
+    start = NOW - timedelta(days=3)
+    bought = intent(
+        "confirmed", reservation_ids=("cr-1",), fee_usd=3_000, start=start, end=start + timedelta(days=1),
+        inside={"duration": timedelta(days=1)},
+    )  # fmt: skip
+    more = intent(
+        "confirmed", id="tp-2", extends="cr-1", reservation_ids=("cr-1",), fee_usd=3_000,
+        start=start + timedelta(days=1), end=start + timedelta(days=2), inside={"duration": timedelta(days=1)},
+    )  # fmt: skip
+    found = not_counted(load(), [more, bought], [], [], NOW)
+    assert (found.unobserved_gpu_hours, found.unobserved_usd) == (2 * 24 * 32.0, 6_000)
+
+
+def test_a_simulated_accounts_own_clock_says_which_hours_are_past(purchaser: Purchaser):
+    """Its time stands where it was set, years before or after the machine's."""
+    purchaser.open(**CHEAP).bought_at_once()
+    told = purchaser("costs", "--json").json
+    assert (told["at"][:10], told["not_counted"]["unobserved_gpu_hours"]) == (START[:10], 0)
+    purchaser.advance("30d")
+    said = " ".join(purchaser("costs").out.split())
+    assert "2,688 GPU-hours of blocks" in said
+    assert "are past and no engine observed them" in said
 
 
 def test_an_adopted_block_counts_nothing_and_costs_says_so(tmp_path: Path, opened: Opener, capsys: Captured):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tidemill.cli.kube_session import LiveChoice, live_options
-from tidemill.cli.session import DEFAULT_LEDGER
+from tidemill.cli.session import DEFAULT_LEDGER, clock_and_name, open_account
 from tidemill.model.errors import SpecError
 
 if TYPE_CHECKING:
@@ -34,7 +35,13 @@ if TYPE_CHECKING:
     type=click.Path(),
     help="With --kube: the engine's documents.",
 )
-def costs(address: str, as_json: bool, files: tuple[str, ...], live: LiveChoice | None) -> None:
+@click.option(
+    "--sim", envvar="TIDEMILL_SIM", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="The ledger is of the simulated AWS account in this file: its clock says which hours are past.",
+)  # fmt: skip
+def costs(
+    address: str, as_json: bool, files: tuple[str, ...], sim: Path | None, live: LiveChoice | None
+) -> None:
     """Show what everything cost so far, by pool and team: GPU-hours used and idle, money, and the on-demand price.
 
     ADDRESS is the address of the engine's ledger, such as sqlite:////var/lib/tidemill/ledger.db. Default:
@@ -46,10 +53,9 @@ def costs(address: str, as_json: bool, files: tuple[str, ...], live: LiveChoice 
         _show_live(replace(live, ledger_url=address), files, as_json=as_json)
         return
     from tidemill.cli.region_catalog import catalog_of
-    from tidemill.engine.clock import WallClock
     from tidemill.store.open_ledger import read_ledger
 
-    ledger, now = read_ledger(address), WallClock().now()
+    ledger, now = read_ledger(address), _now(sim)
     try:
         catalog = catalog_of(ledger.owner().region)
         totals, left_out = _totals(ledger, catalog, now), _left_out(ledger, catalog, now)
@@ -59,6 +65,11 @@ def costs(address: str, as_json: bool, files: tuple[str, ...], live: LiveChoice 
         click.echo(json.dumps(_document(totals, left_out, catalog, now), indent=2))
     else:
         _print(totals, left_out, catalog.prices_as_of)
+
+
+def _now(sim: Path | None) -> datetime:
+    """A simulated account has a time of its own; by another clock a past block would be one to come."""
+    return open_account(sim).now() if sim is not None and sim.name else clock_and_name()[0].now()
 
 
 def _totals(ledger: SqlLedger, catalog: Catalog, now: datetime) -> Costs:

@@ -75,12 +75,18 @@ def not_counted(
     seen: dict[str, float] = {}
     for hour in hours:
         seen[hour.reservation_id] = seen.get(hour.reservation_id, 0.0) + hour.held_h
+    extended = {
+        one.extends: one.end or one.envelope.earliest_end
+        for one in sorted(purchases, key=lambda one: one.end or one.envelope.earliest_end)
+        if one.extends and one.state is PurchaseState.CONFIRMED
+    }
     gpu_hours = usd = 0.0
     for one in purchases:
         if one.state is not PurchaseState.CONFIRMED or one.extends or not one.reservation_ids:
             continue
         block, kind = bought[one.reservation_ids[0]], catalog.types.get(one.envelope.instance_type)
         start, end = one.start or one.envelope.latest_start, one.end or one.envelope.earliest_end
+        end = max([end, *(extended[id_] for id_ in one.reservation_ids if id_ in extended)])
         past_h = (
             max(timedelta(0), min(now, end) - start) / _HOUR * one.envelope.count * (kind.gpus if kind else 0)
         )
