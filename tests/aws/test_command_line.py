@@ -15,6 +15,7 @@ from tests.cli.purchaser import CommandResult, Purchaser, pool
 from tests.sim.account import P5, ZONES
 from tidemill.aws.errors import CallKind
 from tidemill.aws.session import Aws
+from tidemill.spec.scenario import OwnedReservation
 
 WISH = (P5, "--count", "2", "--duration", "2d", "--from", "2026-11-18", "--to", "2026-11-22")
 AUTO = {"autoMaxFeeUsd": 40_000}
@@ -66,6 +67,18 @@ def test_a_block_bought_elsewhere_is_adopted_and_tagged(wired: Wired, office: Aw
     told = office("adopt", block.id, "--pool", "train", "--yes")
     assert told.code == 0, told.err
     assert dict(wired.account.reservation(block.id).tags)["deployment"] == "mill"
+    assert office.blocks()[0]["held"] == "adopted"
+
+
+@pytest.mark.requirement("CB-17")
+def test_a_block_that_another_account_shares_is_adopted_without_a_tag(wired: Wired, office: AwsOffice):
+    owned = OwnedReservation(
+        name="theirs", instance_type=P5, count=1, zone=ZONES[0], duration=timedelta(days=3)
+    )
+    id_ = wired.account.cloud.add_reservation(owned, owner="", shared_by="111122223333")
+    told = office("adopt", id_, "--pool", "train", "--yes")
+    assert told.code == 0, told.err
+    assert "deployment" not in dict(wired.account.reservation(id_).tags)
     assert office.blocks()[0]["held"] == "adopted"
 
 

@@ -225,3 +225,22 @@ def test_blocks_and_their_status_are_listed(aws: SimulatedAws):
     assert status["InterconnectStatus"] == "ok"
     assert (status["TotalCapacity"], status["TotalUnavailableCapacity"]) == (4, 1)
     assert status["CapacityReservationStatuses"][0]["CapacityReservationId"] == a.id
+
+
+# --- a block of another account -------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CB-17")
+def test_a_shared_block_names_its_owner_and_is_not_ours_to_tag(aws: SimulatedAws):
+    given = {"name": "theirs", "instanceType": P5, "count": 1, "zone": ZONES[0], "duration": "72h"}
+    id_ = aws.admin("blocks", {**given, "shared": True})["id"]
+    (shown,) = aws.ec2.describe_capacity_reservations()["CapacityReservations"]
+    assert (shown["CapacityReservationId"], shown["OwnerId"]) == (id_, "111122223333")
+    assert ":111122223333:capacity-reservation/" in shown["CapacityReservationArn"]
+    for call in (aws.ec2.create_tags, aws.ec2.delete_tags):
+        with pytest.raises(ClientError) as raised:
+            call(Resources=[id_], Tags=[{"Key": "deployment", "Value": "mill"}])
+        assert code(raised) == ("UnauthorizedOperation", 403)
+    own = aws.admin("blocks", {**given, "name": "ours"})["id"]
+    aws.ec2.create_tags(Resources=[own], Tags=[{"Key": "deployment", "Value": "mill"}])
+    assert "error" in aws.admin("blocks", {"name": "nothing"})

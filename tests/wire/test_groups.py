@@ -181,6 +181,61 @@ def test_refusals_are_auto_scaling_s(aws: SimulatedAws, asg: Any):
     assert code == "ValidationError"
 
 
+@pytest.mark.requirement("SM-4")
+def test_a_recurring_action_fires_again_and_again_as_its_cron_line_says_until_its_end(
+    aws: SimulatedAws, asg: Any
+):
+    make_group(aws)
+    now = aws.server.wire.clock.now()
+    asg.put_scheduled_update_group_action(
+        AutoScalingGroupName="g", ScheduledActionName="nightly", Recurrence="30 20 * * *", MaxSize=7,
+        EndTime=now + timedelta(days=2),
+    )  # fmt: skip
+    (shown,) = asg.describe_scheduled_actions(AutoScalingGroupName="g")["ScheduledUpdateGroupActions"]
+    first = now.replace(hour=20, minute=30, second=0, microsecond=0)
+    assert (shown["StartTime"], shown["Recurrence"]) == (first, "30 20 * * *")
+    aws.wait("24h")
+    assert group(aws)["MaxSize"] == 7
+    asg.update_auto_scaling_group(AutoScalingGroupName="g", MaxSize=3)
+    (shown,) = asg.describe_scheduled_actions(AutoScalingGroupName="g")["ScheduledUpdateGroupActions"]
+    assert shown["StartTime"] == first + timedelta(days=1)
+    aws.wait("24h")
+    assert group(aws)["MaxSize"] == 7
+    assert not asg.describe_scheduled_actions(AutoScalingGroupName="g")["ScheduledUpdateGroupActions"]
+
+
+@pytest.mark.requirement("SM-4")
+def test_a_recurring_action_is_meant_in_its_time_zone_also_when_the_clocks_change(
+    aws: SimulatedAws, asg: Any
+):
+    """Kyiv is two hours ahead of UTC in winter; New York five behind. AWS takes IANA names only."""
+    make_group(aws)
+    for zone, hour in (("Europe/Kyiv", 7), ("America/New_York", 14), (None, 9)):
+        asg.put_scheduled_update_group_action(
+            AutoScalingGroupName="g", ScheduledActionName="morning", Recurrence="0 9 * * *", MinSize=0,
+            **({"TimeZone": zone} if zone else {}),
+        )  # fmt: skip
+        (shown,) = asg.describe_scheduled_actions(AutoScalingGroupName="g")["ScheduledUpdateGroupActions"]
+        assert (shown["StartTime"].hour, shown.get("TimeZone")) == (hour, zone)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"Recurrence": "every night"}, "Invalid cron expression"),
+        ({"Recurrence": "0 9 * * *", "TimeZone": "Mars/Olympus"}, "Invalid time zone"),
+        ({}, "A start time or a recurrence is needed"),
+    ],
+)
+def test_a_schedule_that_could_never_fire_is_refused(
+    aws: SimulatedAws, asg: Any, given: dict[str, str], says: str
+):
+    make_group(aws)
+    put = asg.put_scheduled_update_group_action
+    code, message = refused(put, AutoScalingGroupName="g", ScheduledActionName="x", MinSize=0, **given)
+    assert (code, says in message) == ("ValidationError", True)
+
+
 def test_a_batch_of_scheduled_actions_does_what_each_would(aws: SimulatedAws, asg: Any):
     """Those that fail are named, and the others are there."""
     make_group(aws)

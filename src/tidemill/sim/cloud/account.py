@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ from pydantic import TypeAdapter
 
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation
-from tidemill.model.errors import OutcomeUnknown, Refused, SpecError, TidemillError
+from tidemill.model.errors import OutcomeUnknown, SpecError, TidemillError
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
 from tidemill.model.purchases import LaunchIntent
 from tidemill.sim.cloud.account_faults import strike_account
-from tidemill.sim.cloud.account_file import AccountFile, AccountHistory, RecordedCall
+from tidemill.sim.cloud.account_file import SHARING_ACCOUNT, AccountFile, AccountHistory, RecordedCall
 from tidemill.sim.cloud.cloud import SimCloud
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec.faults import Call as Failing
@@ -58,7 +58,6 @@ class _ReplayedAccount:
     timeline: Timeline
     cloud: SimCloud
     made: int = 0
-    shared: set[str] = field(default_factory=set)  # another account's: seen and used here, not ours to tag
 
 
 class SimAccount:
@@ -248,12 +247,7 @@ def _make(live: _ReplayedAccount, name: str, *given: Any) -> Any:
         owned, owner, shared = given
         if cloud.reservation(owned.name) is not None:
             raise SpecError(f"there is a block '{owned.name}' already; give it another name")
-        id_ = cloud.add_reservation(owned, owner=owner)
-        if shared:
-            live.shared.add(id_)
-        return id_
-    if name == "tag_reservation" and given[0] in live.shared:
-        raise Refused(f"{given[0]} belongs to the account that shares it", code="UnauthorizedOperation")
+        return cloud.add_reservation(owned, owner=owner, shared_by=SHARING_ACCOUNT if shared else "")
     if name == "fault":
         return strike_account(cloud, *given)
     return getattr(cloud, name)(*given)

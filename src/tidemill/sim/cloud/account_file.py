@@ -21,6 +21,7 @@ from tidemill.model.errors import SpecError
 from tidemill.spec.scenario import Market
 
 # The account of AWS's own examples: nobody's.
+SHARING_ACCOUNT = "111122223333"  # another of those: the owner of blocks that are shared with the account
 NOBODYS_ACCOUNT = "123456789012"
 
 

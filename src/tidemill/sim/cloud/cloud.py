@@ -15,7 +15,7 @@ from typing import Literal
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.ec2_facts import SPOT_NOTICE
-from tidemill.model.errors import Gone, NoCapacity, Refused
+from tidemill.model.errors import Gone, NoCapacity, NotAllowed, Refused
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
@@ -113,6 +113,9 @@ class SimCloud:
         )
         self._instances.on_slot_clean.append(self._slot_clean)
         self._foreign = 0
+        self.shared_by: dict[
+            str, str
+        ] = {}  # by reservation: the account that owns it, where that is another one
 
     # --- the port -----------------------------------------------------------------------------------
 
@@ -160,6 +163,7 @@ class SimCloud:
 
     def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
         self._faults.check_throttle(self._timeline.now())
+        self._check_ours_to_tag(reservation_id)
         self._reservations.tag(reservation_id, tags)
 
     def identity(self) -> str:
@@ -188,6 +192,7 @@ class SimCloud:
 
     def untag_reservation(self, reservation_id: str, keys: Collection[str]) -> None:
         self._faults.check_throttle(self._timeline.now())
+        self._check_ours_to_tag(reservation_id)
         self._reservations.untag(reservation_id, keys)
 
     def tag_instance(self, instance_id: str, tags: Pairs) -> None:
@@ -200,13 +205,23 @@ class SimCloud:
 
     # --- what exists beforehand ---------------------------------------------------------------------
 
-    def add_reservation(self, owned: OwnedReservation, *, owner: str) -> str:
-        """A block or on-demand reservation of the scenario, counted from now; returns its `cr-` id."""
+    def add_reservation(self, owned: OwnedReservation, *, owner: str, shared_by: str = "") -> str:
+        """A block or on-demand reservation of the scenario, counted from now; returns its `cr-` id. `shared_by`: it
+        belongs to that account, which shares it with this one."""
         reservation = owned_reservation(
             owned, self._catalog, owner=owner, seed=self._seed, now=self._timeline.now()
         )
         self._reservations.open(reservation, name=owned.name, delivered=owned.delivered)
+        if shared_by:
+            self.shared_by[reservation.id] = shared_by
         return reservation.id
+
+    def _check_ours_to_tag(self, reservation_id: str) -> None:
+        if account := self.shared_by.get(reservation_id):
+            raise NotAllowed(
+                f"{reservation_id} belongs to the account that shares it, {account}: only that one changes it",
+                code="UnauthorizedOperation",
+            )
 
     def add_foreign_instance(self, reservation: str, n: int = 1) -> tuple[str, ...]:
         """Somebody else launches on a reservation (by id or name): without our owner tag, on real slots."""

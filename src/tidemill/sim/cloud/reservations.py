@@ -305,7 +305,7 @@ def owned_reservation(
         fee_usd = block_fee_usd(kind, owned.count, end - start)
     elif owned.duration is not None:
         end = start + owned.duration
-    tags = {names.TAG_OWNER: owner} if owned.owned else {}
+    tags = {names.TAG_OWNER: owner} if owned.owned and owner else {}
     if owned.pool:
         tags[names.TAG_POOL] = owned.pool
     return Reservation(

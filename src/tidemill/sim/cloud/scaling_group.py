@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from cronsim import CronSim, CronSimError
+
+from tidemill.model.errors import SpecError
 from tidemill.model.labels import Pairs
 from tidemill.sim.cloud.events import AUTOSCALING, Events
 from tidemill.sim.cloud.launch_template import LaunchSpec
@@ -63,6 +67,22 @@ class ScheduledAction:
     desired: int | None = None
     minimum: int | None = None
     maximum: int | None = None
+    recurrence: str = ""  # a cron line of five fields: it fires again and again; `at` is the next time
+    zone: str = ""  # of that line, an IANA name; empty: UTC
+    until: datetime | None = None  # it fires no later
+
+    def following(self, now: datetime) -> ScheduledAction | None:
+        """As it is after it has fired; None: it is over. SpecError: no cron line, or no time zone."""
+        if not self.recurrence:
+            return None
+        try:
+            there = now.astimezone(ZoneInfo(self.zone or "UTC"))
+            at = next(CronSim(self.recurrence, there)).astimezone(UTC)
+        except (CronSimError, StopIteration):
+            raise SpecError(f"Invalid cron expression: {self.recurrence}", code="ValidationError") from None
+        except (ZoneInfoNotFoundError, ValueError):
+            raise SpecError(f"Invalid time zone: {self.zone}", code="ValidationError") from None
+        return None if self.until is not None and at > self.until else replace(self, at=at)
 
 
 @dataclass(slots=True)

@@ -189,7 +189,7 @@ class ScalingGroups:
     # --- scheduled actions --------------------------------------------------------------------------
 
     def put_schedule(self, name: str, action: ScheduledAction) -> None:
-        """The same name moves it. One that has fired is gone."""
+        """The same name moves it. One that has fired is gone, unless it recurs."""
         group = self.get(name)
         if action.at <= self._timeline.now():
             raise Refused("Given start time is in the past", code="ValidationError")
@@ -211,6 +211,12 @@ class ScalingGroups:
         if group.deleted or group.schedules.get(action.name) is not action:
             return  # it was moved or deleted since
         del group.schedules[action.name]
+        again = action.following(self._timeline.now())
+        if again is not None:
+            group.schedules[action.name] = again
+            self._timeline.at(again.at, lambda: self._fire(group, again))
+        if "ScheduledActions" in group.suspended:
+            return
         group.minimum = group.minimum if action.minimum is None else action.minimum
         group.maximum = group.maximum if action.maximum is None else action.maximum
         wanted = group.desired if action.desired is None else action.desired

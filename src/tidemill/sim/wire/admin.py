@@ -3,6 +3,7 @@
 GET  /tidemill           account, region, network, clock        GET  /tidemill/journal   what happened
 GET  /tidemill/clock     now, speed, wall, next thing due        POST /tidemill/advance   {"to": …} or {"by": "10m"}
 POST /tidemill/faults    {"fault": NAME, …}                     POST /tidemill/speed     {"speed": 60}
+POST /tidemill/blocks    a reservation of a Scenario: somebody else bought it; with "shared", in another account
 GET  /tidemill/kubelets  nodes that booted, and what happened to every pod on them
 GET  /tidemill/calls     calls that may have changed something, and the access key of each
 
@@ -18,11 +19,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidemill.model.errors import SpecError, TidemillError
 from tidemill.sim.cloud.account_faults import strike_account
+from tidemill.sim.cloud.account_file import SHARING_ACCOUNT
 from tidemill.sim.wire import operations
 from tidemill.sim.wire.faults import Kind, WireFault
 from tidemill.sim.wire.state import Wire
 from tidemill.spec.faults import ACCOUNT_FAULTS, CALL_FAULTS, CLUSTER_FAULTS, Call, CallFault, FaultKind
 from tidemill.spec.problem import suggestion
+from tidemill.spec.scenario import OwnedReservation
 from tidemill.spec.units import format_instant, parse_instant, parse_length
 
 if TYPE_CHECKING:
@@ -70,7 +73,9 @@ def answer(wire: Wire, environ: dict[str, Any]) -> Reply:
             ]
             return _json(200, read(wire))
         if method == "POST":
-            write = {"advance": _advance, "speed": _speed, "faults": arm_fault}[path]
+            write = {"advance": _advance, "speed": _speed, "faults": arm_fault, "blocks": _buy_elsewhere}[
+                path
+            ]
             return _json(200, write(wire, _given(environ)))
         return _json(405, {"error": f"{method} is not known here"})
     except KeyError:
@@ -97,6 +102,14 @@ def _moved(wire: Wire) -> dict[str, Any]:
         due = wire.clock.next_at()
         next_at = None if due is None else format_instant(due)
         return {"now": format_instant(now), "speed": wire.clock.speed, "nextAt": next_at}
+
+
+def _buy_elsewhere(wire: Wire, given: Given) -> Any:
+    """As `tidemill sim buy-elsewhere` does to an account in a file."""
+    owned = OwnedReservation.model_validate({key: value for key, value in given.items() if key != "shared"})
+    with wire.clock.turn():
+        shared_by = SHARING_ACCOUNT if given.get("shared") else ""
+        return {"id": wire.cloud.add_reservation(owned, owner="", shared_by=shared_by)}
 
 
 def _journal(wire: Wire) -> Any:

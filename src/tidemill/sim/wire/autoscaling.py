@@ -240,14 +240,24 @@ def _page(call: ApiCall, items: Sequence[Any], key: Any) -> tuple[list[Any], str
 
 @operation("autoscaling", "PutScheduledUpdateGroupAction")
 def put_schedule(call: ApiCall) -> Result:
-    at = call.get("StartTime") or call.get("Time")
-    if call.get("Recurrence") or at is None:
-        raise AwsError("ValidationError", "the simulated AWS fires scheduled actions once: give a StartTime")
+    """Once at its start, or by a cron line: then at its start, if it has one, and as the line says, until its end."""
+    at, now = call.get("StartTime") or call.get("Time"), call.wire.clock.now()
+    recurrence = call.get("Recurrence") or ""
+    if at is None and not recurrence:
+        raise AwsError("ValidationError", "A start time or a recurrence is needed")
     sizes = (call.get("DesiredCapacity"), call.get("MinSize"), call.get("MaxSize"))
     if sizes == (None, None, None):
         raise AwsError("ValidationError", "At least one of min size, max size and desired capacity is needed")
-    action = ScheduledAction(call.require("ScheduledActionName"), at, *sizes)
-    call.wire.cloud.groups.put_schedule(call.require("AutoScalingGroupName"), action)
+    action = ScheduledAction(
+        call.require("ScheduledActionName"), at or now, *sizes, recurrence, call.get("TimeZone") or "",
+        call.get("EndTime"),
+    )  # fmt: skip
+    first = action.following(now) if recurrence else action
+    if first is None:
+        raise AwsError("ValidationError", "The recurrence has no time before its end")
+    call.wire.cloud.groups.put_schedule(
+        call.require("AutoScalingGroupName"), action if at is not None else first
+    )
     return {}
 
 

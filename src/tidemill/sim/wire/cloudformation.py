@@ -166,9 +166,10 @@ class ScheduledAction(Resource):
         own = self.properties
         self.ask(
             "autoscaling", "PutScheduledUpdateGroupAction", **self._which(),
-            StartTime=datetime.fromisoformat(own["StartTime"]) if own.get("StartTime") else None,
+            StartTime=_instant(own.get("StartTime")), EndTime=_instant(own.get("EndTime")),
             DesiredCapacity=_number(own.get("DesiredCapacity")), MinSize=_number(own.get("MinSize")),
             MaxSize=_number(own.get("MaxSize")), Recurrence=own.get("Recurrence"),
+            TimeZone=own.get("TimeZone"),
         )  # fmt: skip
 
     def end(self) -> None:
@@ -252,6 +253,10 @@ KINDS: dict[str, type[Resource]] = {
     "AWS::EC2::SecurityGroupEgress": Egress,
     "AWS::SQS::QueuePolicy": QueuePolicy,
 }
+
+
+def _instant(value: Any) -> datetime | None:
+    return datetime.fromisoformat(value) if value else None
 
 
 def _number(value: Any) -> int | None:

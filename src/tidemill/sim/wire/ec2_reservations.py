@@ -133,7 +133,7 @@ def as_aws(wire: Wire, reservation: Reservation) -> dict[str, Any]:
     written = {
         "CapacityReservationId": reservation.id,
         "CapacityReservationArn": arn(wire, reservation),
-        "OwnerId": wire.account,
+        "OwnerId": owner_of(wire, reservation),
         "AvailabilityZone": reservation.zone,
         "AvailabilityZoneId": wire.network.zone_ids[reservation.zone],
         "InstanceType": reservation.instance_type,
@@ -179,7 +179,12 @@ def block_id(reservation: Reservation) -> str:
 
 
 def arn(wire: Wire, reservation: Reservation) -> str:
-    return f"arn:aws:ec2:{wire.region}:{wire.account}:capacity-reservation/{reservation.id}"
+    return f"arn:aws:ec2:{wire.region}:{owner_of(wire, reservation)}:capacity-reservation/{reservation.id}"
+
+
+def owner_of(wire: Wire, reservation: Reservation) -> str:
+    """The account it belongs to: this one, or the one that shares it."""
+    return wire.cloud.shared_by.get(reservation.id, wire.account)
 
 
 def _allocations(wire: Wire, reservation: Reservation) -> list[dict[str, Any]]:

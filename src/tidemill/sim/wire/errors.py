@@ -10,6 +10,7 @@ from typing import Any
 from tidemill.model.errors import (
     Gone,
     NoCapacity,
+    NotAllowed,
     OutcomeUnknown,
     Refused,
     Retryable,
@@ -75,6 +76,9 @@ def in_words_of(service: str, error: AwsError) -> AwsError:
     return error if code == error.code else AwsError(code, error.message, error.status, **error.fields)
 
 
+_FORBIDDEN = {"AuthFailure": 401}  # the others are 403
+
+
 def as_aws_error(error: TidemillError) -> AwsError | LostAnswer:
     if isinstance(error, OutcomeUnknown):
         return LostAnswer(str(error))
@@ -82,6 +86,8 @@ def as_aws_error(error: TidemillError) -> AwsError | LostAnswer:
         return AwsError("RequestLimitExceeded", "Request limit exceeded.", 503)
     if isinstance(error, Retryable):
         return AwsError(error.code or "InternalError", str(error), 500)
+    if isinstance(error, NotAllowed):
+        return AwsError(error.code or "UnauthorizedOperation", str(error), _FORBIDDEN.get(error.code, 403))
     if isinstance(error, NoCapacity | Gone | Refused | SpecError):
         return AwsError(error.code or "InvalidParameterValue", str(error))
     return AwsError("InternalError", str(error), 500)

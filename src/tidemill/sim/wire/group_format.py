@@ -181,6 +181,9 @@ def as_schedule(wire: Wire, group: AutoScalingGroup, action: ScheduledAction) ->
         "Time": action.at,
         "StartTime": action.at,
         **{name: size for name, size in sizes.items() if size is not None},
+        **({"Recurrence": action.recurrence} if action.recurrence else {}),
+        **({"TimeZone": action.zone} if action.zone else {}),
+        **({"EndTime": action.until} if action.until is not None else {}),
     }
 
 
