@@ -17,7 +17,7 @@ from tidemill.model.purchases import LaunchState
 from tidemill.model.reasons import TerminateKind
 from tidemill.provision.asg import DOWN, UP
 from tidemill.sim.cloud.compute import SimCompute
-from tidemill.sim.cloud.scaling_group import AutoScalingGroup
+from tidemill.sim.cloud.scaling_group import AutoScalingGroup, ScheduledAction
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "groups.yaml"
@@ -176,6 +176,54 @@ def test_an_action_of_eks_that_stayed_behind_is_warned_of_and_survived():
     rehearsal.run()
     assert ended_by(rehearsal) == {"engine"}
     assert rehearsal.cluster.jobs["fit-1"].state == "finished"
+
+
+@pytest.mark.requirement("MG-2")
+@pytest.mark.parametrize("lead", ["10m", "1h"])
+def test_nothing_is_launched_that_an_action_of_eks_would_end_at_once(lead: str):
+    """Invariant 14: drained early for the action, the group got one node after the other until it fired."""
+    rehearsal = scenario_with(
+        given.pool(provisioner="managed", drain={"lead": lead}), reservations=[given.block(count=4)],
+        jobs=[given.job(lasts="20h", checkpointEvery="10m")],
+        extensions=[{"at": "1h", "block": "a", "by": "1d"}], duration="29h",
+    ).prepare()  # fmt: skip
+    rehearsal.run_until(after("3h20m"))
+    assert len(rehearsal.cloud.instance_histories) == 4
+    rehearsal.run_until(after("3h25m"))
+    assert running(rehearsal) >= 3
+    rehearsal.run()
+    assert len(rehearsal.cloud.instance_histories) == 8
+    assert ended_by(rehearsal) == {"engine"}
+
+
+@pytest.mark.requirement("MG-2")
+def test_an_empty_node_group_whose_block_was_extended_is_made_again_with_the_right_date():
+    rehearsal = scenario_with(
+        given.pool(provisioner="managed"), reservations=[given.block(**{"from": "2h"})],
+        jobs=[given.job(lasts="20h", at=["2h"])],
+        extensions=[{"at": "1h", "block": "a", "by": "1d"}], duration="29h",
+    ).prepare()  # fmt: skip
+    rehearsal.run_until(after("90m"))
+    assert len(journal_lines(rehearsal, "node-group-deleted")) == 1
+    assert [action.at for action in group(rehearsal).schedules.values()] == [after("27h20m")]
+    rehearsal.run()
+    assert len(journal_lines(rehearsal, "node-group-made")) == 2
+    assert len(rehearsal.cloud.instance_histories) == 2  # none ended at the old date
+    assert rehearsal.cluster.jobs["fit-1"].restarts == 0
+
+
+def test_an_action_of_a_person_that_empties_a_group_holds_back_launches_until_it_fired():
+    rehearsal = scenario_with(
+        given.pool(provisioner="asg", warm=False), reservations=[given.block(duration="28h")], duration="5h",
+        jobs=[given.job(lasts="1h", at=["2h45m"])],
+    ).prepare()  # fmt: skip
+    rehearsal.run_until(after("35m"))
+    night = ScheduledAction("night", after("3h"), 0, 0)
+    rehearsal.cloud.groups.put_schedule(group(rehearsal).name, night)
+    rehearsal.run_until(after("2h59m"))
+    assert not rehearsal.cloud.instance_histories
+    rehearsal.run_until(after("3h5m"))
+    assert running(rehearsal) == 1
 
 
 @pytest.mark.requirement("MG-2")

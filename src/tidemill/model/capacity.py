@@ -96,6 +96,9 @@ class Reservation:
     # and nothing is bought beside it.
     unread: str = ""
     tags_known: bool = True  # False: its tags could not be read either; it may be anybody's
+    # By pool: when somebody's scheduled action empties its group, although the block lasts longer. What is launched
+    # there before ends then.
+    scale_downs: tuple[tuple[str, datetime], ...] = ()
 
     @property
     def source(self) -> Source:

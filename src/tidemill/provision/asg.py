@@ -112,6 +112,22 @@ def early_scale_downs(group: Group, deadline: datetime | None) -> Iterator[Sched
             yield schedule
 
 
+def emptied_at(group: Group, deadline: datetime | None) -> datetime | None:
+    """When an action of others takes it to 0 before the deadline, whether it has members or not; None: none does. One
+    that is due and still listed has not fired yet."""
+    return min(
+        (
+            schedule.at
+            for schedule in group.schedules
+            if schedule.name not in (UP, DOWN)
+            and size_after(schedule) == 0
+            and deadline is not None
+            and schedule.at < deadline
+        ),
+        default=None,
+    )
+
+
 def size_after(schedule: Schedule) -> int | None:
     """The largest size it leaves; None: it does not limit the size."""
     sizes = (schedule.desired, schedule.maximum)
@@ -124,7 +140,7 @@ def early_scale_down_warning(group: Group, schedule: Schedule, deadline: datetim
         return (
             f"EKS still scales node group {group.node_group} to 0 at {format_instant(schedule.at)}, although its block"
             f" was extended and its nodes could stay until {format_instant(deadline)}: the engine drains them before"
-            " that and launches new ones after it; a new node group would have the right date"
+            " that; once it is empty, it makes a new node group, which has the right date"
         )
     if deadline - schedule.at <= lead + _CLOSE_TO_THE_END:
         return ""

@@ -282,6 +282,11 @@ def _node_group(
     if _has_another_template(group_spec, node_group, existing):
         waiting.append((about, _ANOTHERS_TEMPLATE))
         return
+    own = existing.templates.get(group_spec.template.name)
+    if own is not None and (old_end := _old_end(group_spec, node_group, behind)) is not None:
+        why = RemovalReason(RemovalKind.OLD_END, group_spec.key.source.label, old_end)
+        listed.append(RemoveGroup(group_spec.name, True, why))
+        return
     changed = f"{' and '.join(differs)} changed"
     new_template = _digest_tag(group_spec.tags) != _digest_tag(node_group.shape.tags)
     # The Auto Scaling group behind it is read more often than the node group.
@@ -305,6 +310,17 @@ def _failed_and_empty(node_group: NodeGroup, behind: Group | None) -> bool:
     """EKS names the group behind it: one that is named and not listed may have members."""
     empty = not node_group.group if behind is None else not behind.members
     return node_group.status == managed.CREATE_FAILED and empty
+
+
+def _old_end(group_spec: GroupSpec, node_group: NodeGroup, behind: Group | None) -> datetime | None:
+    """When EKS's own action fires, which nobody else may move, if it is for an older end of the block. A new node
+    group gets the right date; while this one is empty, that costs nobody anything. Its template has the deadline in it,
+    so one that was made for this end is never taken for an older one, whatever EKS does."""
+    made_for_another = _digest_tag(group_spec.tags) != _digest_tag(node_group.shape.tags)
+    if behind is None or not _is_idle(behind) or node_group.status not in managed.CHANGEABLE:
+        return None
+    stays_behind = any(schedule.by_eks for schedule in asg.early_scale_downs(behind, group_spec.deadline))
+    return asg.emptied_at(behind, group_spec.deadline) if made_for_another and stays_behind else None
 
 
 def _node_group_differences(group_spec: GroupSpec, node_group: NodeGroup, behind: Group | None) -> list[str]:

@@ -19,9 +19,11 @@ from tidemill.model.reasons import InstanceEnd, InstanceEndKind
 from tidemill.ports import Clock
 from tidemill.ports.compute import Compute, Group, Member, NodeGroup
 from tidemill.provision import managed
-from tidemill.provision.asg import early_scale_downs, size_after
+from tidemill.provision.asg import early_scale_downs, emptied_at, size_after
 from tidemill.provision.group_changes import ExistingGroups
 from tidemill.provision.group_sizes import assign_intents, launches_through_groups
+from tidemill.provision.group_spec import GroupKey, group_name
+from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
 
 # Each node group takes one DescribeNodegroup call and they change seldom. Whoever changes one invalidates the list.
@@ -113,6 +115,20 @@ class GroupState:
                 if member.instance_id == instance_id:
                     return group, member
         return None
+
+    # --- what groups add to the reservations --------------------------------------------------------
+
+    def scale_downs(self, spec: Spec, reservation: Reservation) -> tuple[tuple[str, datetime], ...]:
+        """By pool: when its group on this reservation is emptied before the end."""
+        by_name = {group.node_group or group.shape.name: group for group in self.groups}
+        found: list[tuple[str, datetime]] = []
+        for pool in spec.pools.values():
+            key = GroupKey(pool.name, reservation.source, reservation.instance_type, reservation.zone)
+            group = by_name.get(group_name(spec.platform.spec.deployment, key))
+            at = None if group is None else emptied_at(group, deadline_of(reservation, pool.spec.provisioner))
+            if at is not None:
+                found.append((pool.name, at))
+        return tuple(found)
 
     # --- what groups add to the instances -----------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -97,11 +98,31 @@ class ProvisionedCloud:
     # --- the account ----------------------------------------------------------------------------------
 
     def reservations(self) -> Sequence[Reservation]:
-        found = self._account.reservations()
+        found = self._with_scale_downs(self._account.reservations())
         readable = tuple(reservation for reservation in found if not reservation.unread)
         self._blocks = {reservation.id: reservation for reservation in readable}
         self._state.reservations = readable
         return found
+
+    def _with_scale_downs(self, listed: Sequence[Reservation]) -> Sequence[Reservation]:
+        """Groups are read once per tick, after this: an action stands there for hours before it fires. The same objects
+        while nothing about them changed."""
+        if not uses_groups(self._spec):
+            return listed
+        try:
+            found = {one.id: self._state.scale_downs(self._spec, one) for one in listed if not one.unread}
+        except PortError:  # the instances are read next, and say so
+            return listed
+        if not any(found.values()):
+            return listed
+        return tuple(self._annotated(one, found.get(one.id, ())) for one in listed)
+
+    def _annotated(self, listed: Reservation, scale_downs: tuple[tuple[str, datetime], ...]) -> Reservation:
+        if not scale_downs:
+            return listed
+        fresh = replace(listed, scale_downs=scale_downs)
+        known = self._blocks.get(listed.id)
+        return known if known == fresh else fresh
 
     def instances(self) -> Sequence[Instance]:
         listed = self._account.instances()

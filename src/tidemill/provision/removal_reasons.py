@@ -30,6 +30,8 @@ class RemovalKind(StrEnum):
     OTHER_PROVISIONER = "other-provisioner"  # name: the pool, which launches its nodes in another way
     NOT_SELECTED = "not-selected"  # name: the pool, whose documents do not let it use the reservation
     CREATE_FAILED = "create-failed"  # name: the node group, which EKS could not create; detail: what EKS says
+    # name: the reservation, which was extended; at: when EKS scales the node group to 0 all the same
+    OLD_END = "old-end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,9 @@ class RemovalReason:
                 return f"pool {self.name} has another provisioner now"
             case RemovalKind.CREATE_FAILED:
                 return f"{self.detail}; it is created again once it is deleted"
+            case RemovalKind.OLD_END:
+                at = f" at {format_instant(self.at)}" if self.at else ""
+                return f"EKS still scales it to 0{at}, although {self.name} was extended; it is created again"
             case RemovalKind.NOT_SELECTED:
                 return f"the documents of pool {self.name} do not let it use the reservation any more"
 

@@ -29,6 +29,8 @@ from tidemill.spec.usable_blocks import refusal
 
 # To boot, and to be of some use.
 LEAST_RUN = timedelta(minutes=30)
+# A scheduled action fires within seconds, and no event tells of it where the group is empty.
+LOOK_AFTER_SCALE_DOWN = timedelta(seconds=30)
 CostKey = tuple[str, SourceKind]  # hourly money is counted by pool and kind of source
 
 
@@ -212,9 +214,20 @@ def end_of_option(
     """As `DecisionContext.end_of`, but where money is the limit it counts what would be added (one node)."""
     pool, hourly_cap = option.pool, option.hourly_cap
     if hourly_cap is None:
-        return context.end_of(option.source, pool.name, pool.spec.provisioner)
+        return _until_scaled_down(context, option)
     extra = hourly_cap.added_usd_h + (option.usd_h if added_usd_h is None else added_usd_h)
     return money_end(context, pool.name, hourly_cap.kind, extra, all_added_usd_h)
+
+
+def _until_scaled_down(context: DecisionContext, option: LaunchOption) -> End:
+    """The end of its source, or that of the group it would be launched in, if a scheduled action empties it before."""
+    pool, reservation = option.pool, option.reservation
+    end = context.end_of(option.source, pool.name, pool.spec.provisioner)
+    emptied = dict(reservation.scale_downs).get(pool.name) if reservation is not None else None
+    if emptied is None or end.deadline is None or end.drain_from is None or emptied >= end.deadline:
+        return end
+    context.wake(max(emptied, context.now) + LOOK_AFTER_SCALE_DOWN)
+    return End(emptied, emptied - (end.deadline - end.drain_from))
 
 
 def money_end(
