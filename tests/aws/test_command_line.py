@@ -71,6 +71,19 @@ def test_a_block_bought_elsewhere_is_adopted_and_tagged(wired: Wired, office: Aw
 
 
 @pytest.mark.requirement("CB-17")
+def test_an_adoption_that_is_undone_leaves_no_tag_of_ours_and_those_of_others(
+    wired: Wired, office: AwsOffice
+):
+    block = wired.account.block(owned=False)
+    wired.account.cloud.tag_reservation(block.id, (("team", "vision"),))
+    office("adopt", block.id, "--pool", "train", "--yes")
+    told = office("adopt", block.id, "--undo", "--yes")
+    assert told.code == 0, told.err
+    assert "its tag deployment is removed" in told.out
+    assert wired.account.reservation(block.id).tags == (("team", "vision"),)
+
+
+@pytest.mark.requirement("CB-17")
 def test_a_block_that_another_account_shares_is_adopted_without_a_tag(wired: Wired, office: AwsOffice):
     owned = OwnedReservation(
         name="theirs", instance_type=P5, count=1, zone=ZONES[0], duration=timedelta(days=3)

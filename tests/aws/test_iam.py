@@ -67,6 +67,7 @@ def test_every_call_of_the_adapter_is_in_the_table(wired: Wired):
     offer = wired.cloud.search_offers(wired.account.query())[0]
     wired.cloud.purchase(offer.id, tags(intent="p-1"))
     wired.cloud.tag_reservation(block.id, ((names.TAG_POOL, "train"),))
+    wired.cloud.untag_reservation(block.id, ((names.TAG_POOL, "train"),))
     for template in wired.compute.templates():
         wired.compute.delete_template(template.name)
     assert wired.aws.called <= calls()
@@ -96,6 +97,17 @@ def test_only_the_purchaser_can_spend():
 def test_what_is_changed_or_terminated_must_carry_our_owner_tag(action: str):
     (condition,) = conditions(Role.PROVISIONER, action)
     assert condition["StringEquals"]["aws:ResourceTag/deployment"] == "mill"
+
+
+@pytest.mark.requirement("PE-23")
+def test_only_the_tags_of_an_adoption_are_removed_and_only_from_what_is_ours():
+    """A request that names no tag would remove all: a condition on every named tag holds for it."""
+    (condition,) = conditions(Role.PURCHASER, "ec2:DeleteTags")
+    assert condition["StringEquals"]["aws:ResourceTag/deployment"] == "mill"
+    assert condition["ForAllValues:StringEquals"] == {"aws:TagKeys": ["deployment", "tidemill.dev/pool"]}
+    assert condition["Null"] == {"aws:TagKeys": "false"}
+    for role in (Role.OBSERVER, Role.PROVISIONER):
+        assert "DeleteTags" not in json.dumps(policy(role, PLACE))
 
 
 @pytest.mark.requirement("PE-23")

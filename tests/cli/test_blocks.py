@@ -98,7 +98,8 @@ def test_an_adoption_can_be_undone_while_no_node_of_ours_runs_there(purchaser: P
     assert purchaser.blocks()[0]["held"] == "adopted"
     result = purchaser("adopt", block, "--undo", "--yes", "--json")
     assert (result.code, result.json["id"]) == (0, block)
-    assert "its tag deployment is empty now" in result.json["said"]
+    assert "its tag deployment is removed" in result.json["said"]
+    assert purchaser.blocks()[0]["owner"] == ""
     assert purchaser.blocks()[0]["held"] == "untracked"
     assert "bought elsewhere" in purchaser.blocks()[0]["next"]  # and no longer: it has our owner tag
     assert purchaser("adopt", block, "--yes").code == 0

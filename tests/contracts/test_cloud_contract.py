@@ -271,6 +271,21 @@ def test_tags_are_set_and_can_be_set_again_and_a_reservation_that_is_not_there_i
         backend.cloud.tag_reservation("cr-00000000000000000", ((names.TAG_POOL, "train"),))
 
 
+@pytest.mark.requirement("CB-17")
+def test_a_tag_is_removed_where_it_has_the_value_that_is_named_and_again_without_harm(backend: Backend):
+    block_id = backend.active_block(count=1)
+    backend.cloud.tag_reservation(block_id, ((names.TAG_POOL, "train"),))
+    backend.cloud.untag_reservation(block_id, ((names.TAG_POOL, "serve"), (names.TAG_OWNER, OWNER)))
+    found = reservation(backend, block_id)
+    assert (found.owner, found.pool) == ("", "train")
+    assert names.TAG_OWNER not in dict(found.tags)
+    for _ in range(2):
+        backend.cloud.untag_reservation(block_id, ((names.TAG_POOL, "train"),))
+    assert not {names.TAG_OWNER, names.TAG_POOL} & set(dict(reservation(backend, block_id).tags))
+    with pytest.raises(Gone):
+        backend.cloud.untag_reservation("cr-00000000000000000", ((names.TAG_POOL, "train"),))
+
+
 def test_a_block_that_has_not_begun_gives_nothing(backend: Backend):
     offer = backend.cloud.search_offers(query(backend))[0]
     (bought,) = backend.cloud.purchase(offer.id, tags(intent="p-1"))

@@ -134,6 +134,15 @@ class TinyCloud(Script):
                 for one in self.held
             ]
 
+    def untag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        with self.around("untag_reservation"):
+            self.held = [
+                replace(one, tags=tuple(tag for tag in one.tags if tag not in tags))
+                if one.id == reservation_id
+                else one
+                for one in self.held
+            ]
+
     def identity(self) -> str:
         return "arn:aws:iam::123456789012:user/engine"
 

@@ -44,7 +44,7 @@ from tidemill.aws.session import Aws
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.ec2_facts import MAX_OFFERS
-from tidemill.model.errors import NotAllowed, OutcomeUnknown, Refused, Retryable
+from tidemill.model.errors import NotAllowed, OutcomeUnknown, Refused, Retryable, SpecError
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import INSTANCE_UP_STATES, Instance
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
@@ -240,6 +240,18 @@ class AwsAccount:
             ) from error
 
     def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        self._check_ours_to_tag(reservation_id)
+        self._aws.call("ec2", "CreateTags", CallKind.CHANGE, Resources=[reservation_id], Tags=tag_list(tags))
+
+    def untag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        if not tags:
+            raise SpecError("no tags to remove; EC2 would remove all of them")
+        self._check_ours_to_tag(reservation_id)
+        self._aws.call("ec2", "DeleteTags", CallKind.CHANGE, Resources=[reservation_id], Tags=tag_list(tags))
+
+    # --- helpers --------------------------------------------------------------------------------------
+
+    def _check_ours_to_tag(self, reservation_id: str) -> None:
         if reservation_id not in self._accounts:
             self.reservations()
         theirs, ours = self._accounts.get(reservation_id, ""), (self._who or self.identity()).split(":")[4]
@@ -247,9 +259,6 @@ class AwsAccount:
             raise Refused(
                 f"{reservation_id} belongs to account {theirs}, which shares it: only that account can tag it"
             )
-        self._aws.call("ec2", "CreateTags", CallKind.CHANGE, Resources=[reservation_id], Tags=tag_list(tags))
-
-    # --- helpers --------------------------------------------------------------------------------------
 
     def _pages(self, operation: str, key: str, kind: CallKind = CallKind.READ, **given: Any) -> Iterator[Any]:
         return self._aws.pages("ec2", operation, key, kind=kind, **given)

@@ -36,6 +36,7 @@ class Guard(StrEnum):
     OUR_NODES = "only what carries our owner tag and a pool's"
     TAGS_WHAT_IT_MAKES = "only while it makes it, and with our owner tag"
     ADOPTS = "only our own tags, and never on what carries another's owner tag"
+    GIVES_UP = "only the tags of an adoption, and only on what carries our owner tag"
     CLAIMS = "with our owner tag, only names of ours, and never what carries another's owner tag"
     OUR_NODE_GROUPS = "only groups that EKS made for a node group of this cluster with a name of ours"
     SERVICE_ROLES = "only the roles that Auto Scaling, EKS and spot make for themselves"
@@ -149,6 +150,7 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("ec2:PurchaseCapacityBlockExtension", _B, Guard.OURS),
     Permission("ec2:CreateTags", _B, Guard.TAGS_WHAT_IT_MAKES, ("capacity-reservation/*",), called=False),
     Permission("ec2:CreateTags", _B, Guard.ADOPTS, ("capacity-reservation/*",)),
+    Permission("ec2:DeleteTags", _B, Guard.GIVES_UP, ("capacity-reservation/*",)),
 )
 
 
@@ -302,6 +304,13 @@ def _condition(guard: Guard, role: Role, scope: PolicyScope) -> dict[str, Any]:
                 "StringEquals": {asked: scope.deployment},
                 "StringEqualsIfExists": {carried: scope.deployment},
                 "ForAllValues:StringLike": {"aws:TagKeys": [names.TAG_OWNER, f"{names.GROUP}/*"]},
+            }
+        case Guard.GIVES_UP:
+            return {
+                "StringEquals": {carried: scope.deployment, "aws:RequestedRegion": scope.region},
+                "ForAllValues:StringEquals": {"aws:TagKeys": [names.TAG_OWNER, names.TAG_POOL]},
+                # A request that names no tag removes all of them, and ForAllValues holds for none.
+                "Null": {"aws:TagKeys": "false"},
             }
         case Guard.CLAIMS:
             return {

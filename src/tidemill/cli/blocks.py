@@ -154,7 +154,7 @@ def adopt(session: Session, block: str, pool: str, undo: bool, yes: bool, as_jso
 
     The adoption is recorded in the ledger with your identity. The block gets our owner tag, if EC2 allows it; a block
     that another account shares cannot be tagged. --undo reverses it, while none of our nodes runs on the block, and
-    empties the owner tag.
+    removes the owner tag.
     """
     if undo:
         _undo_adoption(session, block, yes=yes, as_json=as_json)
@@ -204,31 +204,32 @@ def _undo_adoption(session: Session, block: str, *, yes: bool, as_json: bool) ->
     ):
         raise Refused("still adopted: you said no")
     session.ledger.adopt(replace(adoption, who=session.who, at=session.now(), given_up=True))
-    owner_tag = _empty_owner_tag(session, adoption)
+    owner_tag = _remove_owner_tag(session, adoption)
     sentence = f"{block} no longer belongs to {session.deployment}; {owner_tag}"
     click.echo(
         json.dumps({"id": block, "who": session.who, "said": sentence}, indent=2) if as_json else sentence
     )
 
 
-def _empty_owner_tag(session: Session, adoption: Adoption) -> str:
-    """What became of the tags that the adoption wrote. EC2's port sets tags only: an empty owner is no owner."""
+def _remove_owner_tag(session: Session, adoption: Adoption) -> str:
+    """What became of the tags that the adoption wrote."""
     block = adoption.reservation_id
     shown = next((one for one in session.cloud.reservations() if one.id == block), None)
     written = dict(shown.tags) if shown is not None else {}
     if written.get(names.TAG_OWNER) != session.deployment:
         return "it has no owner tag of ours"
-    emptied = [(names.TAG_OWNER, "")]
-    if adoption.pool and written.get(names.TAG_POOL) == adoption.pool:
-        emptied.append((names.TAG_POOL, ""))
+    going = (
+        (names.TAG_OWNER, session.deployment),
+        *(((names.TAG_POOL, adoption.pool),) if adoption.pool else ()),
+    )
     try:
-        session.cloud.tag_reservation(block, tuple(emptied))
+        session.cloud.untag_reservation(block, going)
     except (Refused, PortError) as error:
         return (
-            f"its tag {names.TAG_OWNER}={session.deployment} could not be emptied ({error}): remove it, or other tools"
+            f"its tag {names.TAG_OWNER}={session.deployment} could not be removed ({error}): remove it, or other tools"
             " still take it for ours"
         )
-    return f"its tag {names.TAG_OWNER} is empty now"
+    return f"its tag {names.TAG_OWNER} is removed"
 
 
 def _check_adoptable(session: Session, found: Holding, pool: str) -> None:

@@ -116,6 +116,9 @@ class ReadOnlyCloud:
     def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
         _refuse("tag a block")
 
+    def untag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        _refuse("untag a block")
+
     def identity(self) -> str:
         return self._cloud.identity()
 

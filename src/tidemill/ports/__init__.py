@@ -76,6 +76,11 @@ class Account(Protocol):
         """Set these tags. Idempotent. Gone: there is no such reservation; Refused: it is not ours to tag (shared)."""
         ...
 
+    def untag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        """Remove these tags, each only where it has this value: what somebody wrote since stays. Idempotent; errors as
+        of `tag_reservation`. Not without tags: EC2 would remove all."""
+        ...
+
     def identity(self) -> str:
         """Who makes these calls, as AWS itself says (STS): an ARN. The one way a person's word is proved here."""
         ...

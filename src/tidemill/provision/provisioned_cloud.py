@@ -152,6 +152,9 @@ class ProvisionedCloud:
     def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
         self._account.tag_reservation(reservation_id, tags)
 
+    def untag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        self._account.untag_reservation(reservation_id, tags)
+
     def identity(self) -> str:
         return self._account.identity()
 

@@ -38,6 +38,7 @@ _ARGUMENTS: dict[str, TypeAdapter[Any]] = {
     "search_extensions": TypeAdapter(tuple[ExtensionQuery]),
     "purchase_extension": TypeAdapter(tuple[str, str]),
     "tag_reservation": TypeAdapter(tuple[str, Pairs]),
+    "untag_reservation": TypeAdapter(tuple[str, Pairs]),
     "launch": TypeAdapter(tuple[LaunchIntent, Pairs]),
     "terminate": TypeAdapter(tuple[str]),
     "buy_elsewhere": TypeAdapter(tuple[OwnedReservation, str, bool]),
@@ -141,6 +142,9 @@ class SimAccount:
 
     def tag_reservation(self, reservation_id: str, tags: Pairs) -> None:
         self._change("tag_reservation", reservation_id, tags)
+
+    def untag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        self._change("untag_reservation", reservation_id, tags)
 
     def launch(self, intent: LaunchIntent, tags: Pairs) -> tuple[str, ...]:
         return self._change("launch", intent, tags)  # type: ignore[no-any-return]

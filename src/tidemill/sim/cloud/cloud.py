@@ -8,7 +8,7 @@ on_demand_reservations, launches, instances, scaling_groups, node_groups, block_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -166,6 +166,11 @@ class SimCloud:
         self._check_ours_to_tag(reservation_id)
         self._reservations.tag(reservation_id, tags)
 
+    def untag_reservation(self, reservation_id: str, tags: Pairs) -> None:
+        self._faults.check_throttle(self._timeline.now())
+        self._check_ours_to_tag(reservation_id)
+        self._reservations.untag(reservation_id, tags)
+
     def identity(self) -> str:
         return self._identity
 
@@ -189,11 +194,6 @@ class SimCloud:
     def receive(self) -> None:
         """A call of Auto Scaling or EKS arrives; it can be throttled."""
         self._faults.check_throttle(self._timeline.now())
-
-    def untag_reservation(self, reservation_id: str, keys: Collection[str]) -> None:
-        self._faults.check_throttle(self._timeline.now())
-        self._check_ours_to_tag(reservation_id)
-        self._reservations.untag(reservation_id, keys)
 
     def tag_instance(self, instance_id: str, tags: Pairs) -> None:
         """These are its tags from now on. Gone: there is no such instance any more."""

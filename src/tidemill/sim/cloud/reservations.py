@@ -8,7 +8,7 @@ when a block ends is in `block_end`, how blocks are bought in `purchases`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -138,10 +138,9 @@ class Reservations:
     def tag(self, reservation_id: str, tags: Pairs) -> None:
         self._retag(reservation_id, lambda there: {**there, **dict(tags)})
 
-    def untag(self, reservation_id: str, keys: Collection[str]) -> None:
-        self._retag(
-            reservation_id, lambda there: {key: value for key, value in there.items() if key not in keys}
-        )
+    def untag(self, reservation_id: str, tags: Pairs) -> None:
+        """Each only where it has this value."""
+        self._retag(reservation_id, lambda there: dict(there.items() - set(tags)))
 
     def _retag(self, reservation_id: str, after: Callable[[dict[str, str]], dict[str, str]]) -> None:
         record = self._records.get(reservation_id)

@@ -49,7 +49,7 @@ def delete(call: ApiCall) -> Result:
             key for key, value in there.items() if not given or (key in given and given[key] in (None, value))
         }
         if id_.startswith("cr-"):
-            wire.cloud.untag_reservation(id_, going)
+            wire.cloud.untag_reservation(id_, tuple((key, there[key]) for key in sorted(going)))
         else:
             wire.cloud.tag_instance(
                 id_, tuple((key, value) for key, value in there.items() if key not in going)
