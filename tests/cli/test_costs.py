@@ -44,6 +44,15 @@ def test_costs_shows_pools_with_idle_hours_and_teams(address: str, capsys: Captu
     assert "pool g6 4.0 0 $8.00 $8.00 $0" in lines
     assert "team vision 1,000 $2,000 $6,880 $4,880" in lines
     assert "$15,368 in total, of which $8,960 for hours to come or not observed" in lines
+    assert "the same work on demand: $6,888; saved $480" in lines
+    assert "breaks even at 29 % use; 31 % was reached" in lines
+
+
+def test_the_savings_of_costs_are_those_of_the_one_place_that_computes_them(address: str, capsys: Captured):
+    assert main(["costs", address, "--json"]) == 0
+    saved = json.loads(capsys.readouterr().out)["savings"]
+    assert (saved["paid_usd"], saved["idle_usd"], saved["ahead_usd"]) == (6408.0, 4400.0, 8960.0)
+    assert (saved["on_demand_usd"], saved["saved_usd"]) == (6888.0, 480.0)
 
 
 def test_costs_finds_the_ledger_that_the_other_verbs_use(

@@ -77,7 +77,9 @@ def test_status_as_json_has_the_same_rows(asked):
 
 @pytest.mark.requirement("PE-16")
 def test_status_compares_block_hours_with_on_demand(asked):
-    assert "block hours so far: on demand $" in asked("status", *DRAIN)
+    shown = asked("status", *DRAIN)
+    assert "for hours that are over" in shown
+    assert "the same work on demand: $" in shown
     earlier, later = (
         json.loads(asked("status", "demo", "--at", at, "--json"))["money"] for at in ("4h", "4h30m")
     )

@@ -30,7 +30,7 @@ def test_the_verdict_comes_first_in_three_parts(outcome: Outcome) -> None:
     assert lines[1] == "✓ safe      no invariant was violated in 3,412 ticks"
     assert lines[2].startswith("✓ served    36 of 40 jobs finished")
     assert lines[3:7] == [
-        "✓ worth it  paid $18,845 for 4,608 GPU-hours so far, 3,056 of them used",
+        "✓ worth it  paid $18,845 for 4,608 GPU-hours, 3,056 of them used",
         "paid $1,000 more for hours outside the rehearsal",
         "the same work on demand: $22,922; saved $4,077",
         "breaks even at 59 % use; 71 % was reached",

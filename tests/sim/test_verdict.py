@@ -6,8 +6,12 @@ import pytest
 
 from tests.sim import scenario_builder as given
 from tests.sim.scenario_builder import PreparedScenario, scenario_with, without
+from tidemill.cli.snapshot_file import take_snapshot
 from tidemill.model.errors import InvariantViolated
 from tidemill.model.plan import Admit
+from tidemill.render.verdict_text import parts
+from tidemill.report.ledger_costs import ledger_costs
+from tidemill.report.savings import savings
 from tidemill.sim.scenario.outcome import Verdict
 from tidemill.sim.scenario.tally import tally
 
@@ -106,3 +110,41 @@ def test_all_views_of_one_rehearsal_have_the_same_savings() -> None:
     assert money.paid_usd + money.ahead_usd == pytest.approx(told.cost_usd["total"], abs=0.02)
     assert money.idle_usd == pytest.approx(told.cost_usd["idle"], abs=0.02)
     assert told.as_json()["verdict"]["savings"]["saved_usd"] == money.saved_usd
+
+
+# --- the same figures everywhere ------------------------------------------------------------------------
+
+
+def test_status_and_costs_show_the_savings_of_the_verdict() -> None:
+    """The ledger counts hours in samples of minutes, so its figures are the same to a percent."""
+    rehearsal = given.scenario_with(
+        given.pool(),
+        on=given.platform(budget={"perPurchaseUsd": 9000, "monthlyUsd": 20000}, approval={"mode": "one"}),
+        plans=[given.plan()],
+        decisions=[{"at": "1h", "window": "sprint", "verdict": "approve", "by": "finance"}],
+        jobs=[given.job(lasts="10h", at=("30h",))],
+        duration="60h",
+    ).prepare()
+    rehearsal.run()
+    verdict = tally(rehearsal, scenario="test", wall_s=1.0).verdict.savings
+    shown = take_snapshot(rehearsal, "one").status.money.savings
+    assert shown == verdict
+    ledger = rehearsal.ledger
+    catalog, hours, lines = rehearsal.spec.catalog, ledger.block_hours(), ledger.cost_lines()
+    costs = savings(ledger_costs(catalog, ledger.purchases(), hours, lines, rehearsal.end))
+    assert verdict.saved_usd is not None
+    assert verdict.paid_usd > 1000
+    assert costs.paid_usd == pytest.approx(verdict.paid_usd, rel=0.01)
+    assert costs.saved_usd == pytest.approx(verdict.saved_usd, rel=0.01)
+    assert costs.break_even == pytest.approx(verdict.break_even, rel=0.01)
+
+
+def test_a_block_that_has_ended_is_not_paid_for_so_far() -> None:
+    result = given.scenario_with(
+        given.pool(), reservations=[given.block(duration="4h")], jobs=[given.job()], duration="6h"
+    ).run()
+    text = "\n".join(
+        line for part in parts(tally(result, scenario="test", wall_s=1.0)) for line in part.lines
+    )
+    assert "GPU-hours, " in text
+    assert "so far" not in text

@@ -73,11 +73,9 @@ def _now(sim: Path | None) -> datetime:
 
 
 def _totals(ledger: SqlLedger, catalog: Catalog, now: datetime) -> Costs:
-    from tidemill.report.costs import rounded
     from tidemill.report.ledger_costs import ledger_costs
 
-    lines = ledger.cost_lines()
-    return rounded(ledger_costs(catalog, ledger.purchases(), ledger.block_hours(), lines, now))
+    return ledger_costs(catalog, ledger.purchases(), ledger.block_hours(), ledger.cost_lines(), now)
 
 
 def _left_out(ledger: SqlLedger, catalog: Catalog, now: datetime) -> NotCounted:
@@ -87,8 +85,12 @@ def _left_out(ledger: SqlLedger, catalog: Catalog, now: datetime) -> NotCounted:
 
 
 def _document(totals: Costs, left_out: NotCounted, catalog: Catalog, now: datetime) -> dict[str, object]:
+    from tidemill.report.costs import rounded
+    from tidemill.report.savings import savings
+
     head = {"at": now.isoformat(), "prices_as_of": catalog.prices_as_of, "not_counted": asdict(left_out)}
-    return {**head, "pools": _plain(totals, "pools"), "teams": _plain(totals, "teams")}
+    shown, saved = rounded(totals), asdict(savings(totals))
+    return {**head, "pools": _plain(shown, "pools"), "teams": _plain(shown, "teams"), "savings": saved}
 
 
 def _show_live(live: LiveChoice, files: tuple[str, ...], *, as_json: bool) -> None:
@@ -121,6 +123,9 @@ def _print(totals: Costs, left_out: NotCounted, prices_as_of: str) -> None:
     from tidemill.cli.terminal import console, table
     from tidemill.render.cost_rows import cost_rows
     from tidemill.render.figures import usd
+    from tidemill.render.savings_text import comparison_lines
+    from tidemill.report.costs import rounded
+    from tidemill.report.savings import savings
 
     out = console()
     if left_out.without_fee:
@@ -131,13 +136,15 @@ def _print(totals: Costs, left_out: NotCounted, prices_as_of: str) -> None:
         return
     figures = ("GPU-hours", "idle", "cost", "on demand", "saved")
     rows = table("charged to", "name", *figures, right=figures)
-    for row in cost_rows(totals):
+    for row in cost_rows(rounded(totals)):
         rows.add_row(row.kind, row.name, row.used_h, row.idle_h, row.usd, row.on_demand, row.saving)
     out.print(rows)
     outside_usd = sum(pool.outside_usd for pool in totals.pools)
     out.print(
         f"{usd(totals.total_usd)} in total, of which {usd(outside_usd)} for hours to come or not observed"
     )
+    for line in comparison_lines(savings(totals)):
+        out.print(line)
     if left_out.unobserved_gpu_hours:
         out.print(
             f"{left_out.unobserved_gpu_hours:,.0f} GPU-hours of blocks ({usd(left_out.unobserved_usd)}) are past and no"

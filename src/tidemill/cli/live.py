@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tidemill.render.display_names import DisplayNames
     from tidemill.report import NextSteps, PodRow, Status
     from tidemill.report.rows import ChangeRow
+    from tidemill.report.savings import Savings
     from tidemill.spec import Spec
     from tidemill.store.sql import SqlLedger
 
@@ -182,7 +183,7 @@ def look(session: LiveSession) -> LiveView:
         session,
         world,
         plan,
-        status(session.spec, world, plan, used_gpu_hours=_used_hours(session)),
+        status(session.spec, world, plan, used_gpu_hours=_used_hours(session), savings=_savings(session)),
         next_steps(session.spec, world, plan, changes),
         pods(session.spec, world, plan),
         problems,
@@ -201,6 +202,20 @@ def _changes(session: LiveSession, world: World) -> tuple[tuple[ChangeRow, ...],
         karpenter = KarpenterReconciler(session.spec, CustomObjects(session.api), session.provisioned.ends)
         rows += change_rows(karpenter.planned(world))
     return rows, tuple(f"{about}: {sentence}" for about, sentence in groups.problems(world))
+
+
+def _savings(session: LiveSession) -> Savings | None:
+    """As `tidemill costs` has it. None: there is no ledger."""
+    from tidemill.report.ledger_costs import ledger_costs
+    from tidemill.report.savings import savings
+
+    ledger = session.sql
+    if ledger is None:
+        return None
+    costs = ledger_costs(
+        session.spec.catalog, ledger.purchases(), ledger.block_hours(), ledger.cost_lines(), session.now()
+    )
+    return savings(costs)
 
 
 def _used_hours(session: LiveSession) -> dict[str, float] | None:

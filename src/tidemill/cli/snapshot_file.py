@@ -20,6 +20,8 @@ from tidemill.model.errors import PortError
 from tidemill.provision.provisioned_cloud import PlannedChange
 from tidemill.report import NextSteps, PodRow, Status, next_steps, pods, status
 from tidemill.report.rows import ChangeRow
+from tidemill.report.savings import savings
+from tidemill.sim.scenario.costs import rehearsal_costs
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 EVERY_S = 1.0
@@ -49,6 +51,7 @@ def take_snapshot(rehearsal: Rehearsal, scenario: str) -> Snapshot:
             plan,
             block_names=reservation_names(rehearsal),
             used_gpu_hours=rehearsal.recorder.used_hours_until(world.now),
+            savings=savings(rehearsal_costs(rehearsal, world.now)),
         ),
         next_steps(spec, world, plan, change_rows(rehearsal.planned(world))),
         pods(spec, world, plan),

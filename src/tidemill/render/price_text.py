@@ -15,16 +15,13 @@ def price_text(price: PodPrice | None) -> str:
     return _prepaid(price, price.node) if price.prepaid else _running(price, price.node)
 
 
-def on_demand_text(
-    delivered_usd: float, used_usd: float | None, unpriced: tuple[str, ...], fees_usd: float | None = None
-) -> str:
-    """What the hours of blocks so far would have cost on demand; empty before there are any."""
+def on_demand_text(delivered_usd: float, used_usd: float | None, unpriced: tuple[str, ...]) -> str:
+    """What the hours of blocks that are over would have cost on demand; empty before there are any."""
     if not delivered_usd:
         return f"no on-demand price is known for {', '.join(unpriced)}" if unpriced else ""
-    paid = f" {usd(fees_usd)};" if fees_usd is not None else ":"
     used = f" (used hours {usd(used_usd)})" if used_usd is not None else ""
     without = f", without {', '.join(unpriced)}: no price known" if unpriced else ""
-    return f"block hours so far{paid} on demand {usd(delivered_usd)}{used}{without}"
+    return f"hours of blocks that are over: on demand {usd(delivered_usd)}{used}{without}"
 
 
 def _prepaid(price: PodPrice, node: TypePrice) -> str:

@@ -18,6 +18,7 @@ from tidemill.render.figures import NOTHING, counted, exact_instant, short_insta
 from tidemill.render.fitting_table import ruled
 from tidemill.render.live_rows import countdown
 from tidemill.render.price_text import on_demand_text
+from tidemill.render.savings_text import comparison_lines, paid_line
 from tidemill.report import BlockRow, Money, NextSteps, NodeRow, PodRow, PoolRow, PurchaseRow, Status
 from tidemill.report.rows import ChangeRow
 from tidemill.wording.handover import inherited_pin_sentence
@@ -40,10 +41,17 @@ def status_text(status: Status, names: DisplayNames) -> RenderableType:
     spent = f"{usd(money.fees_usd + money.hourly_usd)} of {usd(money.budget_usd)} this month"
     parts += ["", f"money     {spent}: block fees {usd(money.fees_usd)}, hourly {usd(money.hourly_usd)}"]
     parts += [f"          {line}" for line in _fees_not_counted(money)]
-    if comparison := on_demand_text(money.delivered_on_demand_usd, money.used_on_demand_usd, money.unpriced):
-        parts.append(f"          {comparison}")
+    parts += [f"          {line}" for line in _comparison(money)]
     parts += [Text(f"warning   {warning.about}: {warning.sentence}", "yellow") for warning in status.warnings]
     return Group(*parts, Text(_next_tick(status.wake_at, status.at), _SOFT))
+
+
+def _comparison(money: Money) -> list[str]:
+    """With on demand: what was saved, or where nobody counts the hours that were used, the list price of all."""
+    if money.savings is not None and (paid := paid_line(money.savings)):
+        return [paid, *comparison_lines(money.savings)]
+    line = on_demand_text(money.delivered_on_demand_usd, money.used_on_demand_usd, money.unpriced)
+    return [line] if line else []
 
 
 def _fees_not_counted(money: Money) -> list[str]:

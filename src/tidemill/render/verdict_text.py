@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tidemill.render.figures import counted, hours, usd
+from tidemill.render.savings_text import comparison_lines
 from tidemill.report.savings import Savings
 from tidemill.sim.scenario.outcome import Outcome, Unserved
 
@@ -98,32 +99,10 @@ def _money(outcome: Outcome, money: Savings) -> list[str]:
     if not money.paid_usd and not money.ahead_usd:
         return ["nothing was paid"]
     used, paid_h = outcome.gpu_hours.get("used", 0.0), outcome.gpu_hours.get("paid", 0.0)
-    lines = [f"paid {usd(money.paid_usd)} for {hours(paid_h)} GPU-hours so far, {hours(used)} of them used"]
+    lines = [f"paid {usd(money.paid_usd)} for {hours(paid_h)} GPU-hours, {hours(used)} of them used"]
     if money.ahead_usd >= 0.005:
         lines.append(f"paid {usd(money.ahead_usd)} more for hours outside the rehearsal")
-    if money.on_demand_usd is None or money.saved_usd is None:
-        return [*lines, *_unpriced(money)]
-    word = "saved" if money.saved_usd >= 0 else "lost"
-    about = f" of the {usd(money.compared_usd)} that can be compared" if money.unpriced else ""
-    lines.append(
-        f"the same work on demand: {usd(money.on_demand_usd)}; {word} {usd(abs(money.saved_usd))}{about}"
-    )
-    if money.break_even is not None and money.reached is not None:
-        even = (
-            f"breaks even at {_share(money.break_even)} use" if money.break_even <= 1 else "dearer at any use"
-        )
-        lines.append(f"{even}; {_share(money.reached)} was reached")
-    return [*lines, *_unpriced(money)]
-
-
-def _share(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _unpriced(money: Savings) -> list[str]:
-    return (
-        [f"no on-demand price is known for capacity of {', '.join(money.unpriced)}"] if money.unpriced else []
-    )
+    return [*lines, *comparison_lines(money)]
 
 
 def drawn_fees(outcome: Outcome) -> str:

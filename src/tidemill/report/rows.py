@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from tidemill.report.savings import Savings
 from tidemill.spec.units import format_instant
 
 
@@ -149,6 +150,7 @@ class Money:
     unpriced: tuple[str, ...] = ()  # types of blocks without an on-demand price, which are not in these sums
     other_fees_usd: int = 0  # of our blocks that this ledger did not buy: held before, or adopted
     unknown_fees: tuple[str, ...] = ()  # those of them whose fee nobody told us
+    savings: Savings | None = None  # of everything until now, as `costs` and a rehearsal's verdict have it
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ class Savings:
     """`break_even` and `reached` are shares of the hours paid for, weighted by their on-demand price: where the second
     is larger, money was saved. Pools with capacity of unknown price are in no comparison."""
 
-    paid_usd: float = 0.0  # for the hours so far, used or idle
+    paid_usd: float = 0.0  # for hours that are over, used or idle
     idle_usd: float = 0.0  # of that
     ahead_usd: float = 0.0  # paid for hours outside: before, or still to come
     compared_usd: float = 0.0  # of `paid_usd`: what the figures below are about

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tidemill.catalog.price_comparison import on_demand_usd
@@ -27,6 +28,7 @@ from tidemill.model.purchases import PurchaseIntent
 from tidemill.model.world import World
 from tidemill.report.pods import gpus, pods, warnings
 from tidemill.report.rows import BlockRow, Money, NodeRow, PodRow, PoolRow, PurchaseRow, Status
+from tidemill.report.savings import Savings
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner, matching_types
 from tidemill.spec.units import format_duration
@@ -41,11 +43,12 @@ def status(
     *,
     block_names: Mapping[str, str] | None = None,
     used_gpu_hours: Mapping[str, float] | None = None,
+    savings: Savings | None = None,
 ) -> Status:
     """`block_names` are names of reservations by id; without a name a reservation has the name of its demand window.
 
     `used_gpu_hours` are the hours used of each reservation so far, from whoever counts them: the world does not have
-    them.
+    them. `savings` likewise: those of `report.savings`, from whoever has the costs.
     """
     context = DecisionContext(spec, world)
     views = [view for view in context.views if view.phase is not Phase.GONE]
@@ -59,7 +62,7 @@ def status(
         nodes=tuple(_node(spec, view) for view in views),
         waiting=waiting,
         purchases=tuple(_purchase(intent) for intent in world.purchases),
-        money=_money(spec, world, blocks),
+        money=replace(_money(spec, world, blocks), savings=savings),
         warnings=warnings(plan),
         wake_at=plan.wake_at,
     )

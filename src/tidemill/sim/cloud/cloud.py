@@ -77,15 +77,9 @@ class SimCloud:
             timeline, catalog, seed=seed, market=self._market, reservations=self._reservations, faults=self._faults
         )  # fmt: skip
         self._launches = Launches(
-            timeline,
-            catalog,
-            seed=seed,
-            zones=zones,
-            market=market,
-            reservations=self._reservations,
-            instances=self._instances,
-            faults=self._faults,
-        )
+            timeline, catalog, seed=seed, zones=zones, market=market, reservations=self._reservations,
+            instances=self._instances, faults=self._faults,
+        )  # fmt: skip
         self.events = Events()
         self.groups = ScalingGroups(
             timeline,
@@ -104,13 +98,8 @@ class SimCloud:
         )
         BlockEvents(timeline, self.events, self._reservations, self._instances)
         self.on_demand_reservations = OnDemandReservations(
-            timeline,
-            catalog,
-            seed=seed,
-            market=market,
-            reservations=self._reservations,
-            instances=self._instances,
-        )
+            timeline, catalog, seed=seed, market=market, reservations=self._reservations, instances=self._instances,
+        )  # fmt: skip
         self._instances.on_slot_clean.append(self._slot_clean)
         self._foreign = 0
         self.shared_by: dict[
