@@ -253,3 +253,34 @@ def test_a_batch_of_scheduled_actions_does_what_each_would(aws: SimulatedAws, as
     answer = asg.batch_delete_scheduled_action(AutoScalingGroupName="g", ScheduledActionNames=["up", "gone"])
     assert [one["ScheduledActionName"] for one in answer["FailedScheduledActions"]] == ["gone"]
     assert not asg.describe_scheduled_actions(AutoScalingGroupName="g")["ScheduledUpdateGroupActions"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"MaxInstanceLifetime": 86_400},
+        {"NewInstancesProtectedFromScaleIn": True},
+        {"CapacityRebalance": True},
+        {"MixedInstancesPolicy": {"LaunchTemplate": {"LaunchTemplateSpecification": {"LaunchTemplateName": "other"}}}},
+        {"CapacityReservationSpecification": {"CapacityReservationPreference": "capacity-reservations-first"}},
+    ],
+    ids=lambda given: next(iter(given)),
+)  # fmt: skip
+def test_what_a_group_would_not_do_is_refused_and_not_left_out(
+    aws: SimulatedAws, asg: Any, given: dict[str, Any]
+):
+    make_group(aws)
+    code, said = refused(asg.update_auto_scaling_group, AutoScalingGroupName="g", MaxSize=7, **given)
+    assert (code, f"does not simulate {next(iter(given))}" in said) == ("NotImplemented", True)
+    assert asg.describe_auto_scaling_groups()["AutoScalingGroups"][0]["MaxSize"] != 7
+    code, _ = refused(
+        asg.create_auto_scaling_group, AutoScalingGroupName="y", MinSize=0, MaxSize=1,
+        LaunchTemplate=template(aws, None, "other"), VPCZoneIdentifier=subnet(aws), **given,
+    )  # fmt: skip
+    assert code == "NotImplemented"
+    without = {
+        "DefaultCooldown": 60,
+        "HealthCheckGracePeriod": 300,
+        "NewInstancesProtectedFromScaleIn": False,
+    }
+    asg.update_auto_scaling_group(AutoScalingGroupName="g", MaxSize=7, **without)

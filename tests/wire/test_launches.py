@@ -98,6 +98,7 @@ def test_a_block_before_its_start_and_after_its_end_admits_no_launch(aws: Simula
         ({"SubnetId": "subnet-0"}, "InvalidSubnetID.NotFound"),
         ({"ImageId": "linux"}, "InvalidAMIID.Malformed"),
         ({"ImageId": "ami-0123456789abcdef0"}, "InvalidAMIID.NotFound"),
+        ({"ImageId": "resolve:ssm:/no/such/image"}, "InvalidParameterValue"),
         ({"KeyName": "nobody-s"}, "InvalidKeyPair.NotFound"),
         ({"InstanceMarketOptions": {"MarketType": "banana"}}, "InvalidParameterValue"),
         ({"InstanceMarketOptions": {"MarketType": "spot"}}, "InvalidParameterCombination"),

@@ -9,20 +9,31 @@ from typing import Any
 from tidemill.model.errors import TidemillError
 from tidemill.sim.cloud.scaling_group import AutoScalingGroup, LifecycleHook, ScheduledAction
 from tidemill.sim.wire import group_format
-from tidemill.sim.wire.errors import AwsError, as_aws_error
+from tidemill.sim.wire.errors import AwsError, as_aws_error, not_simulated
 from tidemill.sim.wire.operations import ApiCall, Result, operation
 from tidemill.sim.wire.paging import FilterFields, filtered
 
 _MOST = 100  # Auto Scaling's largest page
-_UNKNOWN = ("LaunchConfigurationName", "MixedInstancesPolicy", "InstanceId")
+# What makes or changes a group here. Others that would change what it does are refused: see `_refuse_the_rest`.
+_TAKEN = frozenset(
+    {
+        "AutoScalingGroupName", "MinSize", "MaxSize", "DesiredCapacity", "LaunchTemplate", "VPCZoneIdentifier",
+        "AvailabilityZones", "Tags", "TerminationPolicies", "LifecycleHookSpecificationList",
+    }
+)  # fmt: skip
+# They change nothing that is simulated: health checks are EC2's alone, and no scaling policy cools down.
+_WITHOUT_EFFECT = frozenset(
+    {
+        "HealthCheckType", "HealthCheckGracePeriod", "DefaultCooldown", "DefaultInstanceWarmup",
+        "ServiceLinkedRoleARN", "Context",
+    }
+)  # fmt: skip
 
 
 @operation("autoscaling", "CreateAutoScalingGroup")
 def create(call: ApiCall) -> Result:
     wire = call.wire
-    strange = [name for name in _UNKNOWN if call.get(name)]
-    if strange:
-        raise AwsError("ValidationError", f"the simulated AWS makes no groups from {', '.join(strange)}")
+    _refuse_the_rest(call)
     launch_spec, template = group_format.template_of(wire, call.get("LaunchTemplate"))
     subnets = group_format.subnets_of(wire, call.get("VPCZoneIdentifier", ""))
     zones = group_format.zones_of(subnets) or tuple(call.get("AvailabilityZones", []))
@@ -47,10 +58,18 @@ def create(call: ApiCall) -> Result:
     return {}
 
 
+def _refuse_the_rest(call: ApiCall) -> None:
+    """A call must not succeed and leave out what it was asked for."""
+    left = [name for name, value in call.params.items() if value and name not in _TAKEN | _WITHOUT_EFFECT]
+    if left:
+        raise not_simulated(f"{', '.join(left)} of an Auto Scaling group")
+
+
 @operation("autoscaling", "UpdateAutoScalingGroup")
 def update(call: ApiCall) -> Result:
     wire = call.wire
     group = _group(call)
+    _refuse_the_rest(call)
     launch_spec, template = (
         group_format.template_of(wire, call.get("LaunchTemplate"))
         if call.get("LaunchTemplate")

@@ -18,11 +18,13 @@ from tidemill.sim.wire.errors import AnsweredByMoto, AwsError
 from tidemill.sim.wire.instance_format import as_reservation
 from tidemill.sim.wire.network import Subnet, subnet
 from tidemill.sim.wire.operations import ApiCall, Result, operation
+from tidemill.sim.wire.other_services import image_behind
 from tidemill.sim.wire.state import LaunchRecord, Wire
 from tidemill.sim.wire.tag_format import specified
 from tidemill.spec import names
 
 Params = Mapping[str, Any]
+_PARAMETER = "resolve:ssm:"
 _TAGGED = ("instance", "volume", "network-interface", "spot-instances-request", "elastic-gpu", "fleet")
 
 
@@ -170,8 +172,10 @@ def _image(wire: Wire, merged: Params) -> str:
     image = str(merged.get("ImageId") or "")
     if not image:
         raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
-    if image.startswith("resolve:ssm:"):
-        return image
+    if image.startswith(_PARAMETER):
+        image = image_behind(wire, image.removeprefix(_PARAMETER)) or ""
+        if not image:
+            raise AwsError("InvalidParameterValue", f"The parameter '{merged['ImageId']}' names no image")
     if not image.startswith("ami-"):
         raise AwsError("InvalidAMIID.Malformed", f'Invalid id: "{image}" (expecting "ami-...")')
     if image not in wire.moto("ec2").amis:
