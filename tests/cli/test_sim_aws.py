@@ -65,6 +65,14 @@ def test_a_scenario_is_served_with_its_zones_subnets_blocks_and_start():
     assert told["now"] in scenario.read_text().replace('"', "")
 
 
+def test_the_role_of_the_nodes_is_there_when_documents_are_served():
+    """A stack or a group of theirs names it."""
+    with serving("-f", str(ROOT / "examples" / "groups.yaml"), "--speed", "0") as told:
+        iam = client(told, "iam")
+        assert iam.get_role(RoleName="ml-node")["Role"]["Arn"].endswith(":role/ml-node")
+        iam.close()
+
+
 @pytest.mark.requirement("CB-17")
 def test_sim_aws_starts_from_an_account_file_and_does_not_change_it(tmp_path: Path):
     file = tmp_path / "account.json"

@@ -43,8 +43,7 @@ class Deployed:
             self.spec, pool,
             resolve_stack_input(self.spec, pool, reservation=self.block.id, start=self.block.start, end=end, count=2),
         )  # fmt: skip
-        # moto reads a list of subnets only where it is given.
-        given = {"VpcId": self.vpc, "SubnetIds": subnet(self.aws)}
+        given = {"VpcId": self.vpc}
         return {
             "TemplateBody": json.dumps(made),
             "Parameters": [{"ParameterKey": key, "ParameterValue": value} for key, value in given.items()],
@@ -99,10 +98,7 @@ def test_two_stacks_of_one_pool_stand_side_by_side(aws: SimulatedAws):
 def test_a_changed_end_moves_the_schedule_and_a_deleted_stack_leaves_nothing(aws: SimulatedAws):
     deployed = Deployed(aws, "asg", aws.block(start="1d", duration="2d", count=2))
     later = deployed.end + timedelta(days=1)
-    changed = deployed.written(later)
-    template = json.loads(changed["TemplateBody"])
-    template["Resources"]["Down"]["Properties"]["StartTime"] = template["Parameters"]["DownAt"]["Default"]
-    deployed.cfn.update_stack(StackName="train", **changed | {"TemplateBody": json.dumps(template)})
+    deployed.cfn.update_stack(StackName="train", **deployed.written(later))
     (group,) = aws.cloud.groups.all()
     assert group.schedules["Down"].at == later - timedelta(minutes=40)
     deployed.cfn.delete_stack(StackName="train")
@@ -130,6 +126,21 @@ def test_a_refusal_of_eks_is_an_error_of_cloudformation(aws: SimulatedAws):
     with pytest.raises(ClientError, match="already exists") as refusal:
         deployed.cfn.create_stack(StackName="again", **deployed.written(block.end))
     assert refusal.value.response["Error"]["Code"] == "ValidationError"
+
+
+@pytest.mark.requirement("SM-8")
+def test_a_stack_that_cannot_be_made_leaves_nothing_behind_and_can_be_made_afterwards(aws: SimulatedAws):
+    deployed = Deployed(aws, "asg", aws.block(start="1d", duration="2d", count=2))
+    deployed.cfn.delete_stack(StackName="train")
+    written = deployed.written(deployed.end)
+    broken = written["TemplateBody"].replace("role/ml-node", "role/nobody-s").replace("ml-node", "nobody-s")
+    with pytest.raises(ClientError, match="nobody-s"):
+        deployed.cfn.create_stack(StackName="again", **written | {"TemplateBody": broken})
+    with pytest.raises(ClientError, match="does not exist"):
+        deployed.cfn.describe_stacks(StackName="again")
+    assert not aws.cloud.groups.all()
+    deployed.cfn.create_stack(StackName="again", **written)
+    assert len(aws.cloud.groups.all()) == 1
 
 
 def test_moto_is_as_it_was_when_the_server_stops():

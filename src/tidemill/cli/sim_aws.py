@@ -6,7 +6,7 @@ import json
 import shlex
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +34,7 @@ class _Served(NamedTuple):
     cluster: str = ""
     startup_taints: frozenset[str] = frozenset()
     images: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
 
 
 @click.command()
@@ -102,7 +103,7 @@ def aws(
     server = WireServer(
         served.cloud, served.timeline, speed=speed, region=served.region, host=host, port=port,
         subnets=served.subnets, cluster=served.cluster, startup_taints=served.startup_taints,
-        images=sorted(served.images),
+        images=sorted(served.images), roles=sorted(served.roles),
         kube=_kube(kubeconfig, kube_api, kube_token_file, kube_ca), boot_fast=boot == "fast",
     )  # fmt: skip
     with _stop_event() as stopped, server:
@@ -206,7 +207,15 @@ def _from_documents(files: tuple[str, ...], seed: int, start: str | None, market
         platform.cluster.name,
         frozenset(taints),
         frozenset(images),
+        frozenset(_role_names([platform.node_role, *(one.spec.role for one in spec.node_classes.values())])),
     )
+
+
+def _role_names(roles: Iterable[str]) -> Iterator[str]:
+    """From names and ARNs. An instance profile is no role."""
+    for role in roles:
+        if role and ":instance-profile/" not in role:
+            yield role.rpartition("/")[2]
 
 
 def _account(

@@ -7,10 +7,13 @@ make nothing and report success: while a server runs they are replaced by ours.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, ClassVar
+
+import yaml
 
 from tidemill.model.errors import TidemillError
 from tidemill.sim.wire import operations
@@ -38,6 +41,7 @@ def stacks(call: ApiCall) -> Result:
         _theirs.update({name: models.get(name) for name in KINDS})
     models |= {name: type(kind.__name__, (kind,), {"wire": call.wire}) for name, kind in KINDS.items()}
     _publish_images(call.wire)
+    _say_defaults(call.wire)
     raise AnsweredByMoto
 
 
@@ -52,6 +56,57 @@ def _publish_images(wire: Wire) -> None:
 
     get_parameter.theirs = theirs  # type: ignore[attr-defined]
     ssm.get_parameter = get_parameter
+
+
+def _say_defaults(wire: Wire) -> None:
+    """moto splits a list only where it is given, and sees no change in an update with another default: so every
+    parameter is given. A stack that cannot be made leaves nothing behind, as after CloudFormation's roll-back."""
+    backend = wire.moto("cloudformation")
+    if hasattr(backend.create_stack, "ours"):
+        return
+    create, update, change = backend.create_stack, backend.update_stack, backend.create_change_set
+
+    def create_stack(name: str, template: str, parameters: dict[str, Any], *rest: Any, **more: Any) -> Any:
+        before = set(backend.stacks)
+        try:
+            return create(name, template, {**_defaults(template), **parameters}, *rest, **more)
+        except Exception:
+            for made in set(backend.stacks) - before:
+                with suppress(Exception):
+                    backend.stacks.pop(made).resource_map.delete()
+            raise
+
+    def update_stack(name: str, template: str, *rest: Any, **more: Any) -> Any:
+        given = more["parameters"]
+        said = {one["ParameterKey"] for one in given}
+        unsaid = {key: value for key, value in _defaults(template).items() if key not in said}
+        new = [{"ParameterKey": key, "ParameterValue": value} for key, value in unsaid.items()]
+        return update(name, template, *rest, **{**more, "parameters": [*given, *new]})
+
+    def create_change_set(*rest: Any, **more: Any) -> Any:
+        more["parameters"] = {**_defaults(more["template"]), **more["parameters"]}
+        return change(*rest, **more)
+
+    create_stack.ours = True  # type: ignore[attr-defined]
+    backend.create_stack, backend.update_stack = create_stack, update_stack
+    backend.create_change_set = create_change_set
+
+
+class _TemplateLoader(yaml.SafeLoader):
+    """Knows no function of CloudFormation: parameters have none."""
+
+
+_TemplateLoader.add_multi_constructor("!", lambda loader, suffix, node: None)
+
+
+def _defaults(template: str) -> dict[str, str]:
+    read = yaml.load(template, _TemplateLoader)
+    there = read.get("Parameters") if isinstance(read, dict) else None
+    return {
+        name: str(one["Default"])
+        for name, one in (there or {}).items()
+        if isinstance(one, dict) and "Default" in one
+    }
 
 
 def put_back() -> None:

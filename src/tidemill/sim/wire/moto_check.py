@@ -18,6 +18,12 @@ _INSTALL = "pip install 'tidemill[wire]'"
 # Module -> names that must be there; `Class.method` for members.
 _NEEDED: dict[str, tuple[str, ...]] = {
     "moto.cloudformation.exceptions": ("ValidationError",),
+    "moto.cloudformation.models": (
+        "CloudFormationBackend.create_stack",
+        "CloudFormationBackend.update_stack",
+        "CloudFormationBackend.create_change_set",
+    ),
+    "moto.iam.models": ("IAMBackend.create_role",),
     "moto.cloudformation.parsing": ("get_model_map",),
     "moto.core.exceptions": ("ServiceException",),
     "moto.ec2.exceptions": ("InvalidSubnetIdError",),

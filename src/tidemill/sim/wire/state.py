@@ -76,6 +76,14 @@ class Wire:
         get_backend: Any = backends.get_backend  # typed by moto for each name apart
         return get_backend(service)[self.account][self.region]
 
+    def make_role(self, name: str) -> None:
+        """A role of the nodes: the account has it before anything is launched."""
+        from moto import backends
+
+        get_backend: Any = backends.get_backend
+        partition = {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(self.region.rsplit("-", 2)[0], "aws")
+        get_backend("iam")[self.account][partition].create_role(name, "{}", "/", None, "", [], "3600")
+
     def make_cluster(self, name: str) -> None:
         role = f"arn:aws:iam::{self.account}:role/{name}-cluster"
         subnets = {"subnetIds": [subnet.id for subnet in self.network.subnets]}
