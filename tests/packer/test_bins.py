@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from benchmarks.mixes import build
 from tests.packer import problems as make
 from tests.packer.problems import HOST, faults, problem, sound
+from tidemill.decide.packer import bins
 from tidemill.decide.packer.bins import Bin, BinIndex, blocked_bits
 from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_groups import group_pods
@@ -101,12 +102,46 @@ def test_all_existing_nodes_are_tried_before_one_is_opened():
     assert list(sound(stated).existing) == [60]
 
 
-def test_a_class_where_a_pod_surely_fits_is_found_behind_many_that_lack_something_else():
+def test_a_class_with_room_is_found_behind_many_that_lack_something_else():
     index = BinIndex((1, 2, 0))
     for number in range(100):
         index.add(a_bin(number, 300 + number, 0, 10))  # enough of the first dimension and none of the second
     index.add(a_bin(100, 900, 500, 10))
     index.add(a_bin(101, 700, 200, 10))
-    requests = ((0, 300), (1, 100), (2, 1))
-    assert not any(bins.free[1] for bins in index.tightest(0, 300, 24))
-    assert [bins.free[0] for bins in index.surely_fitting(requests, 24)] == [700, 900]
+    assert [bins.free[0] for bins in index.fullest(((0, 300), (1, 100), (2, 1)), 24)] == [700, 900]
+
+
+def test_a_pod_finds_the_new_node_with_room_among_hundreds_that_are_full_of_memory():
+    hosts = [make.pending(f"host-{n}", requests={"cpu": 10, "memory": 1000 - n % 7}, labels={"app": "x"},
+                          anti_affinity=(make.term(HOST, app="x"),)) for n in range(300)]  # fmt: skip
+    roomy = make.pending("roomy", requests={"cpu": 900, "memory": 10}, labels={"app": "x"},
+                         anti_affinity=(make.term(HOST, app="x"),))  # fmt: skip
+    small = make.pending("small", requests={"cpu": 90, "memory": 500})
+    stated = problem(
+        [*hosts, roomy, small], options=(make.option(capacity={"cpu": 1000, "memory": 1000, "pods": 9}),)
+    )
+    assert len(sound(stated).opened) == 301
+
+
+@settings(max_examples=30, derandomize=True, database=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=300), st.integers(0, 80)
+)
+def test_an_order_in_blocks_is_that_of_a_sorted_list_whatever_comes_and_goes(frees, wanted):
+    was, bins._BLOCK = bins._BLOCK, 4
+    try:
+        index = BinIndex((1, 1, 0))
+        index.fullest(((0, 1), (1, 1), (2, 1)), 1)  # from now on it is kept up to date
+        there: dict[int, Bin] = {}
+        for number, (cpu, memory) in enumerate(frees):
+            there[number] = a_bin(number, cpu, memory, 10)
+            index.add(there[number])
+            if number % 3 == 2:
+                index.remove(there.pop(number // 2)) if number // 2 in there else None
+        found = [one.free for one in index.fullest(((0, wanted), (1, 0), (2, 1)), 1_000)]
+        expected = sorted({sum(bin.free[:2]) for bin in there.values() if sum(bin.free[:2]) >= wanted})
+        assert sorted(found) == sorted({bin.free for bin in there.values() if sum(bin.free[:2]) >= wanted})
+        assert list(dict.fromkeys(sum(free[:2]) for free in found)) == expected
+        assert len(list(index.roomiest(0))) == len({bin.free for bin in there.values()})
+    finally:
+        bins._BLOCK = was

@@ -61,6 +61,20 @@ def test_pods_that_need_a_host_each_go_where_others_may_share_it():
     assert max(zones.values()) > 0.9 * len(solution.opened)
 
 
+@pytest.mark.parametrize("mix", ["shapes", "no-anchor"])
+def test_pods_of_every_size_cost_little_more_than_they_must(mix: str):
+    """A node that is full of memory while its CPU is idle is found a pod that wants the other."""
+    problem = build(mix, 5_000)
+    assert sound(problem).price < 1.03 * lower_bound(problem)
+
+
+def test_very_many_unlike_pods_are_placed_in_parts_and_still_share_nodes(monkeypatch: pytest.MonkeyPatch):
+    problem = build("shapes", 2_000)
+    together = sound(problem).price
+    monkeypatch.setattr(placement_order, "_PART", 500)
+    assert sound(problem).price < 1.02 * together
+
+
 @pytest.mark.slow
 def test_a_hundred_thousand_pods_without_anchors_cost_little_more_than_they_must():
     problem = build("no-anchor", 100_000)

@@ -1,13 +1,13 @@
 """Best fit: place pods into what is free on a site, each pod where it would leave least behind.
 
-Many equal pods at once look at every class of bins, and look at equal bins once. A few pods look only at the classes
-that are tightest in what they request most. So the cost grows with kinds of pods and bins where many are alike, and
+Many equal pods at once look at every class of bins, and look at equal bins once. A few pods among many bins look only
+at the classes that have least free in all. So the cost grows with kinds of pods and bins where many are alike, and
 with the number of pods where they are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tidemill.decide.packer.bins import (
     BITS,
@@ -24,11 +24,14 @@ from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_groups import PodGroup
 from tidemill.decide.packer.supply import Site
 
+# So few pods among so few classes fill one bin after the other: the rest of the bins stays for larger pods.
+_FEW_PODS, _FEW_CLASSES = 8, 128
 # With one pod to so many classes, looking at all of them at once is cheaper than at a few for each pod.
 _CLASSES_A_POD = 24
-_FEWEST_PODS = 8  # fewer pods than this never do
-# How many classes a few pods try before a node grows or opens for them: the tightest, then those where they surely fit.
+# How many classes a pod tries before a node grows or opens for it, those with least free first.
 _MOST_TRIED = 64
+_LAST_TRIED = 8 * _MOST_TRIED  # ... if none of them has room
+_MOST_COMPARED = 16  # of those that take it; the last of many are rarely better
 
 Queue = list[tuple[PodGroup, list[int]]]  # groups with the same requests and eligibility, and their pods
 
@@ -39,36 +42,25 @@ def place_best_fit(packing: PackingState, queue: Queue, site: Site) -> Queue:
     if index is None or not index.classes or not packing.can_use_site(queue[0][0], site):
         return queue
     total = sum([len(pods) for _, pods in queue])
-    if total >= _FEWEST_PODS and total * _CLASSES_A_POD >= len(index.classes):
+    if total < _FEW_PODS and len(index.classes) <= _FEW_CLASSES:
+        return _rest(queue, lambda group, pods: _fill_tightest(packing, index, group, pods))
+    if total * _CLASSES_A_POD >= len(index.classes):
         return _BatchPlacement(packing, index, queue).run()
     # Existing nodes cost nothing: all of them are tried before a new one is opened.
     limit = len(index.classes) if packing.by_site[site][0].node_index >= 0 else _MOST_TRIED
-    rest: Queue = []
-    for group, pods in queue:
-        left = _place_few(packing, index, group, pods, limit)
-        if left:
-            rest.append((group, left))
-    return rest
+    return _rest(queue, lambda group, pods: _place_one_by_one(packing, index, group, pods, limit))
 
 
-def _place_few(
-    packing: PackingState, index: BinIndex, group: PodGroup, pods: list[int], limit: int
-) -> list[int]:
-    """First where least is free of what they request most; if that lacks something else, where they surely fit."""
-    if not index.has_bin_for(group.blocked_by):
-        return pods
-    dimension, amount = group.requests[0]
-    pods = _place_on(packing, group, pods, index.tightest(dimension, amount, limit))
-    if pods and limit < len(index.classes):
-        pods = _place_on(packing, group, pods, index.surely_fitting(group.requests, limit))
-    return pods
+def _rest(queue: Queue, place: Callable[[PodGroup, list[int]], list[int]]) -> Queue:
+    """The pods of each group that are left when it was placed."""
+    left = ((group, place(group, pods)) for group, pods in queue)
+    return [(group, pods) for group, pods in left if pods]
 
 
-def _place_on(
-    packing: PackingState, group: PodGroup, pods: list[int], classes: Iterable[BinClass]
-) -> list[int]:
-    done, total, blocked_by, eligibility = 0, len(pods), group.blocked_by, group.eligibility
-    for bin_class in classes:
+def _fill_tightest(packing: PackingState, index: BinIndex, group: PodGroup, pods: list[int]) -> list[int]:
+    """Fill one bin after the other, first where least is free of what the pods request most."""
+    done, total, blocked_by = 0, len(pods), group.blocked_by
+    for bin_class in index.tightest(*group.requests[0], len(index.classes)):
         each = fit_count(bin_class.free, group.requests)
         if each == 0:
             continue
@@ -76,16 +68,76 @@ def _place_on(
             if blocked & blocked_by:
                 continue
             for bin in list(variant.values()):
-                if eligibility not in bin.eligibilities and not packing.may_use(group, bin):
+                if not packing.may_use(group, bin):
                     continue
-                count = min(each, total - done)
-                if group.has_host_rules:
-                    count = min(count, bin.max_more(group))
+                count = min(each, total - done, bin.max_more(group))
                 packing.put(bin, group, pods[done : done + count])
                 done += count
                 if done == total:
                     return []
     return pods[done:] if done else pods
+
+
+def _place_one_by_one(
+    packing: PackingState, index: BinIndex, group: PodGroup, pods: list[int], limit: int
+) -> list[int]:
+    """Each pod looks at the classes that have least free in all."""
+    if not index.has_bin_for(group.blocked_by):
+        return pods
+    for done, pod in enumerate(pods):
+        bin = _tightest_fit(packing, group, index.fullest(group.requests, limit))
+        if bin is None and limit < len(index.classes):  # those lack something: further ones may not
+            bin = _tightest_fit(packing, group, index.fullest(group.requests, _LAST_TRIED)[limit:])
+        if bin is None:
+            return pods[done:]
+        packing.put(bin, group, [pod])
+    return []
+
+
+def _tightest_fit(packing: PackingState, group: PodGroup, classes: Sequence[BinClass]) -> Bin | None:
+    """Of the first bins that take a pod, the one that would have least left over in the dimension with most of it.
+
+    `classes` are sorted by what is free in all.
+    """
+    scale, requests = packing.scale, group.requests
+    second, less = requests[1] if len(requests) > 1 else requests[0]
+    best: Bin | None = None
+    least, compared, dimensions = 0, 0, len(requests) - 1
+    for bin_class in [one for one in classes if one.free[second] >= less]:  # the others are soon told apart
+        free = bin_class.free
+        most = total = 0
+        for dimension, amount in requests:
+            left = free[dimension] - amount
+            if left < 0:
+                break
+            left *= scale[dimension]
+            total += left
+            if left > most:
+                most = left
+        else:
+            compared += 1
+            if best is not None and most >= least:
+                if total >= dimensions * least or compared >= _MOST_COMPARED:
+                    break  # in all that follow more is left over
+                continue
+            bin = _first_allowed(packing, group, bin_class)
+            if bin is not None:
+                best, least = bin, most
+    return best
+
+
+def _first_allowed(packing: PackingState, group: PodGroup, bin_class: BinClass) -> Bin | None:
+    """The bins of a class are equal but for the pods that they keep out."""
+    blocked_by, eligibility = group.blocked_by, group.eligibility
+    for blocked, variant in bin_class.variants.items():
+        if blocked & blocked_by:
+            continue
+        for bin in variant.values():
+            if (eligibility in bin.eligibilities or packing.may_use(group, bin)) and (
+                not group.has_host_rules or bin.max_more(group)
+            ):
+                return bin
+    return None
 
 
 class _WaitingGroup:

@@ -6,7 +6,7 @@ A new bin is on a rung of its size ladder and may move up; that costs the differ
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from tidemill.decide.packer.pod_counters import Thresholds
@@ -187,12 +187,83 @@ class BinClass:
         self.variants: dict[int, Variant] = {}
 
 
+_BLOCK = 256  # classes; a list that is cut in blocks is changed in the same time however long it is
+
+
+class _Order:
+    """Classes by what is free of some dimensions, least first: blocks of sort keys, and of the classes beside them."""
+
+    __slots__ = ("_classes", "_dimensions", "_firsts", "_keys", "_only", "_unit")
+
+    def __init__(self, dimensions: Dimensions, scale: Sequence[int], classes: Iterable[BinClass]) -> None:
+        self._dimensions = [(dimension, scale[dimension]) for dimension in dimensions]
+        self._only = dimensions[0] if len(dimensions) == 1 else -1  # most orders are by one dimension
+        self._unit = scale[dimensions[0]] if dimensions else 1
+        ordered = sorted(classes, key=self._key)
+        self._classes = [ordered[at : at + _BLOCK] for at in range(0, len(ordered), _BLOCK)] or [[]]
+        self._keys = [[self._key(bin_class) for bin_class in block] for block in self._classes]
+        self._firsts = [
+            block[0] for block in self._keys if block
+        ]  # the least key of every block but an empty one
+
+    def add(self, bin_class: BinClass) -> None:
+        key = self._key(bin_class)
+        block = self._block_of(key)
+        keys, classes = self._keys[block], self._classes[block]
+        at = bisect_left(keys, key)
+        keys.insert(at, key)
+        classes.insert(at, bin_class)
+        if at == 0:
+            self._firsts[block : block + 1] = [key]
+        if len(keys) > 2 * _BLOCK:
+            self._keys[block : block + 1] = [keys[:_BLOCK], keys[_BLOCK:]]
+            self._classes[block : block + 1] = [classes[:_BLOCK], classes[_BLOCK:]]
+            self._firsts.insert(block + 1, keys[_BLOCK])
+
+    def drop(self, bin_class: BinClass) -> None:
+        key = self._key(bin_class)
+        block = self._block_of(key)
+        keys, classes = self._keys[block], self._classes[block]
+        at = bisect_left(keys, key)
+        del keys[at], classes[at]
+        if not keys and len(self._keys) > 1:
+            del self._keys[block], self._classes[block]
+        if at == 0:
+            self._firsts[block : block + 1] = keys[:1]
+
+    def from_amount(self, weighed: int, limit: int) -> list[BinClass]:
+        """At most `limit` classes with at least this much, least first."""
+        key = weighed << BITS
+        block = self._block_of(key)
+        start = bisect_left(self._keys[block], key)
+        found = self._classes[block][start : start + limit]
+        while len(found) < limit and block + 1 < len(self._classes):
+            block += 1
+            found += self._classes[block][: limit - len(found)]
+        return found
+
+    def backwards(self) -> Iterator[BinClass]:
+        for block in reversed(self._classes):
+            yield from reversed(block)
+
+    def _block_of(self, key: int) -> int:
+        return max(bisect_right(self._firsts, key) - 1, 0)
+
+    def _key(self, bin_class: BinClass) -> int:
+        free = bin_class.free
+        if self._only >= 0:
+            return (free[self._only] * self._unit << BITS) | bin_class.serial
+        return (
+            sum([free[dimension] * unit for dimension, unit in self._dimensions]) << BITS
+        ) | bin_class.serial
+
+
 class BinIndex:
     """The bins of one site by their free vector, sorted by the dimensions that are searched for.
 
     Where pods are alike, thousands of bins are a few hundred classes. Where no two bins are equal, a class is a bin.
-    A bin is removed before it changes and added afterwards. An order over several dimensions is by the one of which
-    least is free, in units of `scale`: whoever requests no more than that of any fits.
+    A bin is removed before it changes and added afterwards. An order over several dimensions is by their sum, in units
+    of `scale`: whoever leaves little over in all leaves little over of each.
     """
 
     __slots__ = ("_orders", "_scale", "_serial", "blocked_counts", "by_serial", "classes")
@@ -202,7 +273,7 @@ class BinIndex:
         self.classes: dict[Free, BinClass] = {}
         self.by_serial: dict[int, BinClass] = {}
         self.blocked_counts: dict[int, int] = {}  # bits that bins here block -> in how many classes
-        self._orders: dict[Dimensions, list[int]] = {}  # what is free of them, and the class
+        self._orders: dict[Dimensions, _Order] = {}
         self._serial = 0
 
     def add(self, bin: Bin) -> None:
@@ -240,8 +311,8 @@ class BinIndex:
         if known is None:
             self._serial += 1
             known = self.classes[free] = self.by_serial[self._serial] = BinClass(free, self._serial)
-            for dimensions, order in self._orders.items():
-                insort(order, (self._least(free, dimensions) << BITS) | known.serial)
+            for order in self._orders.values():
+                order.add(known)
         return known
 
     def drop_if_empty(self, bin_class: BinClass) -> None:
@@ -249,47 +320,31 @@ class BinIndex:
             return
         del self.classes[bin_class.free]
         del self.by_serial[bin_class.serial]
-        for dimensions, order in self._orders.items():
-            key = (self._least(bin_class.free, dimensions) << BITS) | bin_class.serial
-            del order[bisect_left(order, key)]
+        for order in self._orders.values():
+            order.drop(bin_class)
 
     def has_bin_for(self, blocked_by: int) -> bool:
         """Whether any bin blocks none of these bits."""
         return not blocked_by or any(not blocked & blocked_by for blocked in self.blocked_counts)
 
-    def tightest(self, dimension: int, amount: int, limit: int) -> Iterator[BinClass]:
+    def tightest(self, dimension: int, amount: int, limit: int) -> list[BinClass]:
         """At most `limit` classes with at least this much free of a dimension, those with least of it first."""
-        order = self._order((dimension,))
-        start = bisect_left(order, amount * self._scale[dimension] << BITS)
-        by_serial = self.by_serial
-        for key in order[start : start + limit]:
-            yield by_serial[key & MASK]
+        return self._order((dimension,)).from_amount(amount * self._scale[dimension], limit)
 
-    def surely_fitting(self, requests: Requests, limit: int) -> Iterator[BinClass]:
-        """At most `limit` classes with as much free of everything as a pod requests of what it requests most."""
+    def fullest(self, requests: Requests, limit: int) -> list[BinClass]:
+        """At most `limit` classes with as much free as a pod requests, in all, those with least of it first."""
         scale = self._scale
-        weighed = [(dimension, amount * scale[dimension]) for dimension, amount in requests[:-1]]
-        order = self._order(tuple(sorted([dimension for dimension, _ in weighed])))
-        start = bisect_left(order, max([amount for _, amount in weighed], default=0) << BITS)
-        by_serial = self.by_serial
-        for key in order[start : start + limit]:
-            yield by_serial[key & MASK]
+        wanted = sum([amount * scale[dimension] for dimension, amount in requests[:-1]])
+        return self._order(tuple(sorted([dimension for dimension, _ in requests[:-1]]))).from_amount(
+            wanted, limit
+        )
 
     def roomiest(self, dimension: int) -> Iterator[BinClass]:
         """Those with most free of a dimension first."""
-        by_serial = self.by_serial
-        for key in reversed(self._order((dimension,))):
-            yield by_serial[key & MASK]
+        return self._order((dimension,)).backwards()
 
-    def _order(self, dimensions: Dimensions) -> list[int]:
+    def _order(self, dimensions: Dimensions) -> _Order:
         order = self._orders.get(dimensions)
         if order is None:
-            order = self._orders[dimensions] = sorted(
-                (self._least(bin_class.free, dimensions) << BITS) | bin_class.serial
-                for bin_class in self.classes.values()
-            )
+            order = self._orders[dimensions] = _Order(dimensions, self._scale, self.classes.values())
         return order
-
-    def _least(self, free: Free, dimensions: Dimensions) -> int:
-        scale = self._scale
-        return min([free[dimension] * scale[dimension] for dimension in dimensions], default=0)

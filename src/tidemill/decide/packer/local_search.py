@@ -1,8 +1,9 @@
 """Local search after filling: a node becomes a smaller type by moving away the one pod that is too much for it.
 
 Where each host takes one pod of a kind, pods cannot just be moved; but two pods that are alike except in size can
-swap their nodes. Worth its time only where much is left over: where pods keep each other off hosts, or types come in
-large steps. Moves stay within a site, so nothing about domains changes.
+swap their nodes. Swaps are worth their time only where much is left over: where pods keep each other off hosts, or
+types come in large steps. Moves always are: of a few large nodes some are full of memory while their CPU is idle, and
+others the other way round. Moves stay within a site, so nothing about domains changes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_groups import PodGroup
 from tidemill.decide.packer.supply import Site
 
-# If less than this share of the capacity of new nodes is left over, there is little to win.
+# If less than this share of the capacity of new nodes is left over, swaps win little.
 _WORTH = 0.06
 _GAIN = 0.002  # another pass is worth it while the last one won more than this
 # Each bin compares this many other bins, and the best swap is made.
@@ -33,10 +34,11 @@ def improve_locally(packing: PackingState, group_of: list[PodGroup | None]) -> N
         for bin in new:
             packing.downsize(bin)
         before = float("inf")
-        while new and before - (now := _share_left_over(packing, new)) > _GAIN and now > _WORTH:
+        while new and before - (now := _share_left_over(packing, new)) > _GAIN:
             before = now
             _move_pods(packing, site, new, group_of)
-            _swap_pods(packing, new, group_of)
+            if now > _WORTH:
+                _swap_pods(packing, new, group_of)
 
 
 def _share_left_over(packing: PackingState, bins: list[Bin]) -> float:

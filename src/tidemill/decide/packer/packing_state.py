@@ -28,6 +28,7 @@ class PackingState:
         self.bins: list[Bin] = []
         self.by_site: dict[Site, list[Bin]] = {}
         self.indexes: dict[Site, BinIndex] = {}
+        self._aside: dict[Site, list[Bin]] = {}
         self._next_number = 0
         self._sites: dict[tuple[Domain, ...], list[Site]] = {}
         self._usable_nodes: dict[tuple[int, int | str], bool] = {}
@@ -45,6 +46,22 @@ class PackingState:
         if index is None:
             index = self.indexes[bin.site] = BinIndex(self.scale)
         index.add(bin)
+
+    def set_aside(self) -> None:
+        """Bins so far take no more pods, until `bring_back`."""
+        for site, bins in self.by_site.items():
+            self._aside.setdefault(site, []).extend(bins)
+        self.by_site, self.indexes, self._sites = {}, {}, {}
+
+    def bring_back(self) -> None:
+        now, self.by_site, self.indexes, self._sites = self.by_site, {}, {}, {}
+        for site in (*self._aside, *now):
+            if site not in self.by_site:
+                bins = self.by_site[site] = [*self._aside.get(site, ()), *now.get(site, ())]
+                index = self.indexes[site] = BinIndex(self.scale)
+                for bin in bins:
+                    index.add(bin)
+        self._aside = {}
 
     def _update_blocked(self, bin: Bin) -> None:
         """From scratch."""
