@@ -217,6 +217,76 @@ def test_what_cannot_be_imported_is_left_out_and_the_rest_is_written(imported, c
     assert sentence in " ".join(problem.message for problem in result.problems if problem.severity == "error")
 
 
+def requiring(*requirements: str) -> str:
+    return CPU_POOL.replace(
+        CPU_POOL[CPU_POOL.index("        - {key: kubernetes.io/arch") : CPU_POOL.index("  limits")],
+        "".join(f"        - {{{one}}}\n" for one in requirements),
+    )
+
+
+@pytest.mark.requirement("KP-8")
+def test_requirements_on_gpus_do_not_widen_to_every_type(imported):
+    """Our documents have no field for them: the types that meet them are listed."""
+    result = imported(
+        NODE_CLASS,
+        requiring(
+            "key: karpenter.k8s.aws/instance-gpu-manufacturer, operator: In, values: [nvidia]",
+            "key: karpenter.k8s.aws/instance-gpu-name, operator: In, values: [a10g, l4]",
+            "key: karpenter.k8s.aws/instance-gpu-count, operator: Gt, values: ['4']",
+        ),
+    )
+    assert made(result)["ComputePool"]["requirements"] == {"instanceTypes": ["g5.48xlarge", "g6.48xlarge"]}
+    assert "instance-gpu-count Gt 4 is carried over as the 2 instance types of the catalog" in " ".join(
+        problem.message for problem in result.problems
+    )
+
+
+@pytest.mark.requirement("KP-8")
+def test_bounds_on_cpus_and_categories_that_are_left_out_are_carried_over(imported):
+    result = imported(
+        NODE_CLASS,
+        requiring(
+            "key: karpenter.k8s.aws/instance-category, operator: NotIn, values: [t, g, p, trn]",
+            "key: karpenter.k8s.aws/instance-cpu, operator: Gt, values: ['31']",
+            "key: karpenter.k8s.aws/instance-cpu, operator: Lt, values: ['65']",
+        ),
+    )
+    assert not [one for one in result.problems if "requirement" in one.message]
+    assert made(result)["ComputePool"]["requirements"] == {
+        "instanceCategories": ["c", "m", "r"], "cpuSizes": [32, 36, 48, 64],
+    }  # fmt: skip
+
+
+@pytest.mark.requirement("KP-8")
+def test_a_requirement_that_hundreds_of_types_meet_is_named_and_not_listed(imported):
+    sizes = "key: karpenter.k8s.aws/instance-size, operator: NotIn, values: [nano, micro]"
+    result = imported(NODE_CLASS, requiring(sizes))
+    assert "instanceTypes" not in made(result)["ComputePool"]["requirements"]
+    assert "instance-size NotIn nano, micro is not carried over" in " ".join(
+        one.message for one in result.problems
+    )
+
+
+@pytest.mark.requirement("KP-8")
+def test_a_pool_that_no_type_meets_is_left_out(imported):
+    wanted = "key: karpenter.k8s.aws/instance-gpu-name, operator: In, values: [t4]"
+    result = imported(NODE_CLASS, requiring(wanted))
+    assert result.left_out == ("NodePool general",)
+    assert "no instance type of the catalog meets it" in " ".join(one.message for one in result.problems)
+
+
+@pytest.mark.requirement("KP-8")
+def test_what_two_sources_share_is_written_twice_and_without_anchors(imported):
+    terms = "{id: cr-0a1}, {instanceMatchCriteria: targeted}"
+    any_kind = NODE_POOL.replace("capacity-block", "default, capacity-block")
+    result = imported(NODE_CLASS.replace("{tags: {team: ml}}", terms), any_kind)
+    assert result.text.count("- cr-0a1") == 2
+    assert "&id" not in result.text
+    assert "a selector of reservations without id and tags is not carried over" in " ".join(
+        one.message for one in result.problems
+    )
+
+
 def test_a_pool_that_names_no_types_is_imported_with_every_category(imported):
     """Without names our pools have types with accelerators; Karpenter's have all."""
     pool = NODE_POOL.replace(
@@ -264,7 +334,7 @@ def test_requirements_that_we_have_are_imported(imported):
         "cpuSizes": [192],
     }
     sentences = [problem.message for problem in result.problems]
-    assert any("instance-gpu-name In h100 is not carried over" in sentence for sentence in sentences)
+    assert any("instance-gpu-name In h100 is carried over as the instance type" in said for said in sentences)
     assert any("expireAfter 720h" in sentence for sentence in sentences)
     assert not any("kubernetes.io/os" in sentence for sentence in sentences)
 

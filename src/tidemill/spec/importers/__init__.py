@@ -38,13 +38,21 @@ def imported(
     if not documents:
         return Imported("", problems, tuple(left_out))
     names = ", ".join(path.name.encode("unicode_escape").decode() for path in paths)
-    body = yaml.safe_dump_all(
+    body = yaml.dump_all(
         [document.parsed.data for document in documents],
+        Dumper=_InFull,
         sort_keys=False,
         allow_unicode=True,
         explicit_start=True,
     )
     return Imported(f"# Imported from the {what} in {names}.\n{body}", problems, tuple(left_out))
+
+
+class _InFull(yaml.SafeDumper):
+    """People read it: what occurs twice is written twice, without anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
 
 
 def missing_references_are_warnings(problems: Iterable[Problem]) -> Iterator[Problem]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tidemill.catalog import Catalog
+from tidemill.spec.importers.karpenter_labels import Requirement, types_that_meet
 from tidemill.spec.importers.manifest import Manifest
 from tidemill.spec.units import parse_duration
 
@@ -39,23 +39,7 @@ _RESERVATION_TYPES = (
 )
 _ACCELERATORS = ("nvidia.com/gpu", "aws.amazon.com/neuron")
 _LONGEST_DRAIN = "10m"
-
-
-@dataclass(frozen=True, slots=True)
-class _Requirement:
-    key: str
-    operator: str
-    values: tuple[str, ...]
-    index: int  # in the list
-
-    def __str__(self) -> str:
-        return f"{self.key} {self.operator} {', '.join(self.values)}".strip()
-
-    def of(self, universe: Sequence[str]) -> list[str]:
-        """The values of a known set that it allows."""
-        if self.operator == "In":
-            return [value for value in universe if value in self.values]
-        return [value for value in universe if self.operator != "NotIn" or value not in self.values]
+_MOST_TYPES = 100  # that are listed in place of a requirement: nobody reads a longer list
 
 
 def pool_spec(manifest: Manifest, classes: dict[str, Manifest], catalog: Catalog) -> dict[str, Any]:
@@ -84,12 +68,12 @@ def pool_spec(manifest: Manifest, classes: dict[str, Manifest], catalog: Catalog
     return spec
 
 
-def _requirements(manifest: Manifest) -> list[_Requirement]:
+def _requirements(manifest: Manifest) -> list[Requirement]:
     found = []
     for index, each in enumerate(manifest.items(*_TEMPLATE, "requirements")):
         values = each.get("values")
         listed = tuple(map(str, values)) if isinstance(values, list) else ()
-        found.append(_Requirement(str(each.get("key")), str(each.get("operator")), listed, index))
+        found.append(Requirement(str(each.get("key")), str(each.get("operator")), listed, index))
         if "minValues" in each:
             manifest.warn(
                 (*_TEMPLATE, "requirements", index, "minValues"),
@@ -98,14 +82,14 @@ def _requirements(manifest: Manifest) -> list[_Requirement]:
     return found
 
 
-def _take(requirements: list[_Requirement], *keys: str) -> list[_Requirement]:
+def _take(requirements: list[Requirement], *keys: str) -> list[Requirement]:
     """Those of the keys, which are removed from the list."""
     taken = [one for one in requirements if one.key in keys]
     requirements[:] = [one for one in requirements if one.key not in keys]
     return taken
 
 
-def _allowed(requirements: Iterable[_Requirement], universe: Sequence[str]) -> list[str]:
+def _allowed(requirements: Iterable[Requirement], universe: Sequence[str]) -> list[str]:
     allowed = list(universe)
     for requirement in requirements:
         allowed = [value for value in requirement.of(universe) if value in allowed]
@@ -113,7 +97,7 @@ def _allowed(requirements: Iterable[_Requirement], universe: Sequence[str]) -> l
 
 
 def _sources(
-    manifest: Manifest, requirements: list[_Requirement], node_class: Manifest | None
+    manifest: Manifest, requirements: list[Requirement], node_class: Manifest | None
 ) -> list[dict[str, Any]]:
     """Reserved capacity first, as in Karpenter. Without a requirement on the capacity type: on-demand."""
     asked = _take(requirements, _CAPACITY)
@@ -150,6 +134,12 @@ def _reservation_selectors(node_class: Manifest | None) -> list[dict[str, Any]]:
         if isinstance(term.get("tags"), dict):
             selectors.append({"tags": {str(key): str(value) for key, value in term["tags"].items()}})
         assert node_class is not None
+        if not term.keys() & {"id", "tags"}:
+            node_class.warn(
+                ("spec", "capacityReservationSelectorTerms", index),
+                "a selector of reservations without id and tags is not carried over",
+            )
+            continue
         for key in sorted(term.keys() - {"id", "tags"}):
             node_class.warn(
                 ("spec", "capacityReservationSelectorTerms", index, key),
@@ -159,9 +149,10 @@ def _reservation_selectors(node_class: Manifest | None) -> list[dict[str, Any]]:
 
 
 def _requirement_fields(
-    manifest: Manifest, requirements: Iterable[_Requirement], catalog: Catalog
+    manifest: Manifest, requirements: Sequence[Requirement], catalog: Catalog
 ) -> dict[str, Any]:
     fields: dict[str, Any] = {}
+    others: list[Requirement] = []  # without a field of ours
     for one in requirements:
         if one.key == _OS:
             if "linux" not in one.of(("linux", "windows")):
@@ -175,6 +166,12 @@ def _requirement_fields(
             known = _known(manifest, one, field, catalog)
             # Two requirements of one key: a type must meet both.
             fields[field] = [value for value in known if value in fields.get(field, known)]
+        elif one.operator == "NotIn" and _LIST_FIELDS.get(one.key) == "instanceCategories":
+            there = sorted({kind.category for kind in catalog.types.values()})
+            fields["instanceCategories"] = one.of(fields.get("instanceCategories", there))
+        elif one.is_of_types and _LIST_FIELDS.get(one.key) == "cpuSizes" and one.operator != "Exists":
+            sizes = {kind.vcpus for kind in catalog.types.values() if one.allows(str(kind.vcpus))}
+            fields["cpuSizes"] = sorted(sizes & set(fields.get("cpuSizes", sizes)))
         elif one.key == _ARCH and len(allowed := one.of(_ARCHITECTURES)) > 0:
             fields |= {"arch": allowed[0]} if len(allowed) == 1 else {}
         elif one.operator == "In" and one.key in _HYPERVISORS and len(one.values) == 1:
@@ -188,17 +185,44 @@ def _requirement_fields(
             least = int(one.values[0]) + (one.operator == "Gt")
             fields["minGeneration"] = max(least, fields.get("minGeneration", 1))
         elif one.operator != "Exists" or one.key not in _LIST_FIELDS:
-            manifest.warn(
-                (*_TEMPLATE, "requirements", one.index),
-                f"NodePool {manifest.name}: the requirement {one} is not carried over",
-            )
+            others.append(one)
+    _carry_over_as_types(manifest, requirements, others, fields, catalog)
     if not any(key in fields for key in _NAMING):
         # Our pools are of types with accelerators unless they name others; Karpenter's are of all.
         fields["instanceCategories"] = sorted({kind.category for kind in catalog.types.values()})
     return fields
 
 
-def _known(manifest: Manifest, one: _Requirement, field: str, catalog: Catalog) -> list[Any]:
+def _carry_over_as_types(
+    manifest: Manifest,
+    requirements: Sequence[Requirement],
+    others: Sequence[Requirement],
+    fields: dict[str, Any],
+    catalog: Catalog,
+) -> None:
+    """Left out, they would widen the pool: one of GPUs would get every type."""
+    of_types = [one for one in others if one.is_of_types]
+    names = types_that_meet(requirements, catalog) if of_types else []
+    listed = 0 < len(names) <= _MOST_TYPES
+    if listed:
+        fields["instanceTypes"] = names
+        for key in ("instanceCategories", "instanceFamilies"):
+            fields.pop(key, None)
+    for one in others:
+        at = (*_TEMPLATE, "requirements", one.index)
+        head = f"NodePool {manifest.name}: the requirement {one}"
+        if one in of_types and listed:
+            count = f"{len(names)} instance types" if len(names) > 1 else "instance type"
+            manifest.warn(at, f"{head} is carried over as the {count} of the catalog that the pool allows")
+        elif one in of_types and not names:
+            manifest.error(
+                at, f"{head}: no instance type of the catalog meets it and the others", "instance-type"
+            )
+        else:
+            manifest.warn(at, f"{head} is not carried over")
+
+
+def _known(manifest: Manifest, one: Requirement, field: str, catalog: Catalog) -> list[Any]:
     """The values that the catalog has. Those it lacks get a warning; if it has none, the pool cannot be imported."""
     if field == "cpuSizes":
         return [int(each) for each in one.values if each.isdigit()]
