@@ -1,5 +1,4 @@
-"""Benchmarks: workloads, a plain reference, lower bounds, and runs that measure the packer, the engine and the planner.
+"""Benchmarks: runs that measure the engine, the planner and the simulator, also beside others; chaos; exact optima.
 
-What judges the packer shares no code with it: a rule misread there must not be misread here in the same way.
-The product never imports this package.
+The packing of pods is measured by `tidemill bench pack` (`tidemill.bench`). The product never imports this package.
 """

@@ -3,7 +3,7 @@
     python -m benchmarks.karpenter [--pods 1000 5000 …] [--rounds 1] [--limit 900] [--version v1.N.N] [--json]
 
 Runs Karpenter's own scheduling benchmark, fetched as a Go module and built outside this repository, and
-`python -m benchmarks pack --mix karpenter` right after it at each size. Needs Go; the first build takes minutes,
+`tidemill bench pack --mix karpenter` right after it at each size. Needs Go; the first build takes minutes,
 later runs start from the built benchmark. Exits 1 where one side could not be run at every size.
 """
 
@@ -220,7 +220,8 @@ def run_tidemill(pods: int, limit_s: float) -> Packed:
     command = (
         sys.executable,
         "-m",
-        "benchmarks",
+        "tidemill",
+        "bench",
         "pack",
         "--mix",
         "karpenter",
@@ -229,7 +230,7 @@ def run_tidemill(pods: int, limit_s: float) -> Packed:
         "--json",
     )
     output, cpu_s = timed_run(command, limit_s)
-    return tidemill_figures(json.loads(output), pods, cpu_s)
+    return tidemill_figures(json.loads(output)["packings"][0], pods, cpu_s)
 
 
 def median_of(rounds: int, measure: Callable[[], Packed], who: str, pods: int) -> Packed | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.checker.check import check
+from tidemill.bench.checker.check import check
 from tidemill.decide.packer.problem import (
     ExistingNode,
     ExistingPods,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.benchmarks.problems import HOST, ZONE, existing, pending, problem, running, term
-from tests.checker.check import check
+from tidemill.bench.checker.check import check
 from tidemill.decide.packer.problem import Solution
 
 HOSTS = (("n0", "a"), ("n1", "a"), ("n2", "b"))

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.bounds import lower_bound, relaxed, volumetric
-from benchmarks.configurations import configuration_bound
 from benchmarks.exact_optimum import exact_optimum
-from benchmarks.first_fit import first_fit
-from benchmarks.mixes import build
 from tests.benchmarks import problems as make
 from tests.benchmarks.problems import HOST, SOURCE, ZONE, problem, written_solution
 from tests.benchmarks.random_problems import problems
-from tests.checker.check import check
+from tidemill.bench.bounds import lower_bound, relaxed, volumetric
+from tidemill.bench.checker.check import check
+from tidemill.bench.configurations import configuration_bound
+from tidemill.bench.first_fit import first_fit
+from tidemill.bench.mixes import build
 from tidemill.decide.packer import solve
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.benchmarks import problems as make
 from tests.benchmarks.problems import SOURCE, ZONE, fault_kinds, having, problem, written_solution
-from tests.checker.check import check
+from tidemill.bench.checker.check import check
 from tidemill.decide.packer.problem import NewNode, Solution
 from tidemill.model.labels import Expression, Taint, Toleration
 

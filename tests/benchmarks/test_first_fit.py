@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from benchmarks.first_fit import first_fit, overlooked
-from benchmarks.mixes import MIXES, build
 from tests.benchmarks import problems as make
 from tests.benchmarks.problems import SOURCE, ZONE, problem, written_solution
 from tests.benchmarks.random_problems import problems
-from tests.checker.check import check
+from tidemill.bench.checker.check import check
+from tidemill.bench.first_fit import first_fit, overlooked
+from tidemill.bench.mixes import MIXES, build
 
 
 @settings(max_examples=200)

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from benchmarks.first_fit import first_fit
-from benchmarks.mixes import MIXES, build
-from benchmarks.mixes.end_times import refused
 from tests.benchmarks.problems import HOST, ZONE
+from tidemill.bench.first_fit import first_fit
+from tidemill.bench.mixes import MIXES, build
+from tidemill.bench.mixes.end_times import refused
 from tidemill.model.errors import SpecError
 from tidemill.model.resources import amount
 

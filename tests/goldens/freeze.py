@@ -40,7 +40,7 @@ def scenarios() -> dict[str, Path]:
 
 def cases() -> dict[str, Callable[[], Lines]]:
     """Every golden by its name. Nothing runs until it is called."""
-    from benchmarks.mixes import MIXES
+    from tidemill.bench.mixes import MIXES
 
     found: dict[str, Callable[[], Lines]] = {}
     for name, path in scenarios().items():
@@ -93,7 +93,7 @@ def _plans(path: Path) -> Lines:
 
 def _packing(mix: str) -> Lines:
     """Who goes where, and at which price."""
-    from benchmarks.mixes import build
+    from tidemill.bench.mixes import build
     from tidemill.decide.packer import solve
 
     problem = build(mix, PODS)

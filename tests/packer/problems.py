@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.benchmarks import problems as bench
 from tests.benchmarks.problems import HOST, SOURCE, ZONE, existing, having, problem, running, spread, term
-from tests.checker.check import check
+from tidemill.bench.checker.check import check
 from tidemill.decide.packer import solve
 from tidemill.decide.packer.problem import NodeOption, PendingPod, Problem, Solution
 from tidemill.model.pods import Gang

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.mixes import build
 from tests.packer import problems as make
 from tests.packer.problems import HOST, faults, problem, sound
+from tidemill.bench.mixes import build
 from tidemill.decide.packer import bins
 from tidemill.decide.packer.bins import Bin, BinIndex, blocked_bits
 from tidemill.decide.packer.packing_state import PackingState

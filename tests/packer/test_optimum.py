@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from benchmarks.exact_optimum import exact_optimum
-from tests.checker.check import check
 from tests.packer.problems import HOST, SOURCE, existing, gpus, pending, problem, replicas, term
+from tidemill.bench.checker.check import check
 from tidemill.decide.packer import solve
 from tidemill.decide.packer.problem import NodeOption, Problem
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.checker.check import check
 from tests.packer.problems import as_words, option, problem
 from tests.packer.random_clusters import RULES, clusters, workloads
+from tidemill.bench.checker.check import check
 from tidemill.decide.packer import solve
 from tidemill.decide.packer.problem import NewNode, PendingPod, Problem, Solution
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.checker.check import check
 from tests.packer import problems as make
 from tests.packer.problems import HOST, ZONE, problem, sound, where, zones_of
+from tidemill.bench.checker.check import check
 from tidemill.decide.packer import attempt, solve
 from tidemill.decide.packer.placement_order import USUAL
 from tidemill.model.labels import Taint

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.bounds import lower_bound
-from benchmarks.mixes import build
 from tests.packer.problems import sound
+from tidemill.bench.bounds import lower_bound
+from tidemill.bench.mixes import build
 from tidemill.decide.packer import node_growth, placement_order
 from tidemill.decide.packer.bins import Bin
 from tidemill.spec.names import LABEL_ZONE

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.checker.check import check
 from tests.sim.zoned_cluster import HOST, ZONE, ZonedCluster, labels_in, shape, spread, term
+from tidemill.bench.checker.check import check
 from tidemill.decide.packer.problem import ExistingNode, ExistingPods, PendingPod, Problem, Solution
 from tidemill.model.pods import Pod, PodShape
 from tidemill.spec import names

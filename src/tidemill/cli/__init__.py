@@ -60,6 +60,7 @@ VERBS = {
     "sim": Verb("sim", "sim", "Create and control a simulated AWS account."),
     "catalog": Verb("catalog", "catalog", "List instance types, what pods can use, and prices."),
     "advise": Verb("advise", "advise", "Say which provisioner fits each pool, and why."),
+    "bench": Verb("bench", "bench", "Measure how fast and how well pods are packed."),
     "render": Verb("render", "render", "Print CloudFormation, Karpenter objects, user data, agent."),
     "node": Verb("node", "node", "Run what a GPU node needs: the deadline agent."),
     "schema": Verb("documents", "schema", "Print the JSON Schema of the documents."),

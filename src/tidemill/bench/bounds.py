@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
-from benchmarks.linear_program import INFINITE, Program
-from benchmarks.pod_kinds import PodKind, apart, pod_kinds
-from tests.checker.hosts import Host, host_of_node, host_of_option
-from tests.checker.pod_fits_node import eligibility_key, node_faults
+from tidemill.bench.checker.hosts import Host, host_of_node, host_of_option
+from tidemill.bench.checker.pod_fits_node import eligibility_key, node_faults
+from tidemill.bench.linear_program import INFINITE, Program
+from tidemill.bench.pod_kinds import PodKind, apart, pod_kinds
 from tidemill.decide.packer.problem import NodeOption, Problem
 from tidemill.model.resources import Amounts
 from tidemill.spec.names import PODS
@@ -32,7 +32,7 @@ def lower_bound(problem: Problem) -> float:
     if find_spec("highspy") is not None and worth_relaxing(problem):
         bound = max(bound, relaxed(problem) or 0.0)
     if find_spec("highspy") is not None and len(problem.pods) >= FEWEST_CONFIGURED:
-        from benchmarks.configurations import configuration_bound
+        from tidemill.bench.configurations import configuration_bound
 
         bound = max(bound, configuration_bound(problem) or 0.0)
     return bound

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.checker.hosts import Fault, Host
-from tests.checker.pod_counts import PodLabelCounts
+from tidemill.bench.checker.hosts import Fault, Host
+from tidemill.bench.checker.pod_counts import PodLabelCounts
 from tidemill.decide.packer.problem import PendingPod, Problem
 from tidemill.model.labels import Selector, Taint, Toleration
 from tidemill.model.pods import PodShape, Spread

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks.mixes import diverse
-from benchmarks.mixes.diverse import LETTERS, TYPES, ZONES, FakeType
+from tidemill.bench.mixes import diverse
+from tidemill.bench.mixes.diverse import LETTERS, TYPES, ZONES, FakeType
 from tidemill.decide.packer.problem import ExistingNode, ExistingPods, Problem
 from tidemill.model.pods import PodShape
 from tidemill.spec.names import LABEL_HOSTNAME, PODS

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-from benchmarks.first_fit_counts import RuleCounts, Rules
-from tests.checker.hosts import Host, host_of_node, host_of_option
-from tests.checker.pod_fits_node import eligibility_key, node_faults
+from tidemill.bench.checker.hosts import Host, host_of_node, host_of_option
+from tidemill.bench.checker.pod_fits_node import eligibility_key, node_faults
+from tidemill.bench.first_fit_counts import RuleCounts, Rules
 from tidemill.decide.packer.problem import NewNode, NodeOption, PendingPod, Problem, Solution
 from tidemill.model.pods import PodShape
 from tidemill.model.resources import Amounts

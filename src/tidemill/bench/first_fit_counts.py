@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.checker.affinity import AffinityTerms
-from tests.checker.hosts import Host
-from tests.checker.spread import Rule, option_domains, rules_of
+from tidemill.bench.checker.affinity import AffinityTerms
+from tidemill.bench.checker.hosts import Host
+from tidemill.bench.checker.spread import Rule, option_domains, rules_of
 from tidemill.decide.packer.problem import Problem
 from tidemill.model.labels import Pairs
 from tidemill.model.pods import PodShape

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.checker.hosts import Host
+from tidemill.bench.checker.hosts import Host
 from tidemill.decide.packer.problem import PendingPod
 from tidemill.sim.cluster.scheduler_filters import matches_node_affinity, reaches_volumes, untolerated_taint
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.checker.affinity import check_affinity, check_anti_affinity
-from tests.checker.hosts import Fault, Host, hosts_of
-from tests.checker.pod_counts import PodLabelCounts
-from tests.checker.pod_fits_node import eligibility_key, node_faults
-from tests.checker.spread import check_spread
+from tidemill.bench.checker.affinity import check_affinity, check_anti_affinity
+from tidemill.bench.checker.hosts import Fault, Host, hosts_of
+from tidemill.bench.checker.pod_counts import PodLabelCounts
+from tidemill.bench.checker.pod_fits_node import eligibility_key, node_faults
+from tidemill.bench.checker.spread import check_spread
 from tidemill.decide.packer.problem import Problem, Solution
 from tidemill.sim.cluster.scheduler_filters import ports_conflict
 from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE, PODS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tests.checker.hosts import Host
-from tests.checker.pod_fits_node import eligibility_key, node_faults
+from tidemill.bench.checker.hosts import Host
+from tidemill.bench.checker.pod_fits_node import eligibility_key, node_faults
 from tidemill.decide.packer.problem import PendingPod, Problem
 from tidemill.sim.cluster.scheduler_filters import PodSelector
 from tidemill.spec.names import LABEL_HOSTNAME, PODS

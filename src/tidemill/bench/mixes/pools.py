@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from benchmarks.mixes import diverse
-from benchmarks.mixes.diverse import FAR_AWAY, TYPES, ZONES, FakeType
-from benchmarks.mixes.end_times import refused
+from tidemill.bench.mixes import diverse
+from tidemill.bench.mixes.diverse import FAR_AWAY, TYPES, ZONES, FakeType
+from tidemill.bench.mixes.end_times import refused
 from tidemill.decide.packer.problem import NodeOption, PendingPod, Problem
 from tidemill.model.labels import Taint, Toleration
 from tidemill.model.pods import PodShape

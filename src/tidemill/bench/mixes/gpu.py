@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from itertools import cycle
 
-from benchmarks.mixes.end_times import refused
+from tidemill.bench.mixes.end_times import refused
 from tidemill.catalog import InstanceType, load
 from tidemill.catalog.sizing import GIB
 from tidemill.decide.packer.problem import NodeOption, PendingPod, Problem

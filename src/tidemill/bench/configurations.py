@@ -15,9 +15,9 @@ from itertools import product
 from math import gcd
 from typing import Any
 
-from benchmarks.linear_program import INFINITE, Program
-from benchmarks.pod_kinds import pod_kinds
-from tests.checker.hosts import host_of_option
+from tidemill.bench.checker.hosts import host_of_option
+from tidemill.bench.linear_program import INFINITE, Program
+from tidemill.bench.pod_kinds import pod_kinds
 from tidemill.decide.packer.problem import Problem
 from tidemill.model.pods import PodShape
 from tidemill.sim.cluster.scheduler_filters import PodSelector

@@ -6,10 +6,10 @@ packer tuned to the first alone is worthless. The same arguments always give the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
-from benchmarks.mixes import cluster, diverse, gpu, pools
+from tidemill.bench.mixes import cluster, diverse, gpu, pools
 from tidemill.decide.packer.problem import Problem
 from tidemill.model.errors import SpecError
 
@@ -25,7 +25,14 @@ MIXES: dict[str, Callable[[int, int], Problem]] = {
 }
 
 
+def named(mixes: Iterable[str]) -> list[str]:
+    """The same mixes; SpecError: one of them does not exist."""
+    chosen = list(mixes)
+    for mix in chosen:
+        if mix not in MIXES:
+            raise SpecError(f"unknown mix '{mix}'; there are: {', '.join(MIXES)}")
+    return chosen
+
+
 def build(mix: str, pods: int, seed: int = 1) -> Problem:
-    if mix not in MIXES:
-        raise SpecError(f"unknown mix '{mix}'; there are: {', '.join(MIXES)}")
-    return MIXES[mix](pods, seed)
+    return MIXES[named((mix,))[0]](pods, seed)

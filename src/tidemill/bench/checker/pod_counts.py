@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from tests.checker.hosts import Host
+from tidemill.bench.checker.hosts import Host
 from tidemill.decide.packer.problem import PendingPod
 from tidemill.model.labels import Pairs
 from tidemill.sim.cluster.scheduler_filters import PodSelector

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 
-from tests.checker.hosts import Fault, Host
-from tests.checker.pod_counts import LabelledPods, PodLabelCounts
+from tidemill.bench.checker.hosts import Fault, Host
+from tidemill.bench.checker.pod_counts import LabelledPods, PodLabelCounts
 from tidemill.decide.packer.problem import PendingPod, Problem
 from tidemill.model.labels import Pairs
 from tidemill.sim.cluster.scheduler_filters import PodSelector

@@ -1,0 +1,1 @@
+"""A judge of solutions that shares nothing with the packer but the question."""
