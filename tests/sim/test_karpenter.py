@@ -165,6 +165,23 @@ def test_limits_hold():
     assert len(simulation.alive()) == 1
 
 
+@pytest.mark.parametrize(
+    ("apart", "nodes"), [("topology.kubernetes.io/zone", 1), ("kubernetes.io/hostname", 2)]
+)
+def test_no_node_is_launched_on_which_a_pod_could_not_run_beside_others(apart: str, nodes: int):
+    """Real Karpenter reckons with the pods that run and those it launches for."""
+    simulation = KarpenterSimulation({})
+    term = {"topologyKey": apart, "labelSelector": {"matchLabels": {"app": "fit"}}}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    simulation.submit("train", to=simulation.ids[0], pods=3, gpus=2, labels={"app": "fit"}, affinity=rule)
+    simulation.pass_time("1m")
+    assert len(simulation.alive()) == nodes
+    simulation.pass_time("10m")
+    simulation.open_nodes()
+    simulation.pass_time("10m")
+    assert len(simulation.alive()) == nodes
+
+
 def test_a_pod_pinned_to_another_source_does_not_run_on_this_one():
     simulation = KarpenterSimulation({})
     simulation.submit("train", to="cr-another")

@@ -72,6 +72,11 @@ class SimCluster:
 
     # --- ports.Cluster ------------------------------------------------------------------------------
 
+    @property
+    def pods_have_rules(self) -> bool:
+        """Whether some pod had a rule about where other pods are."""
+        return self._api.bound_pods is not None
+
     def view(self) -> ClusterView:
         nodes, pods = self._api.all_nodes(), self._api.all_pods()
         budgets, workloads = self._services.budgets(), self._services.workloads()

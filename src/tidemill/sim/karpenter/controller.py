@@ -36,6 +36,7 @@ from tidemill.sim.karpenter.offerings import (
     offered_by_the_hour,
     offerings,
 )
+from tidemill.sim.karpenter.planned_pods import PlannedPods
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.platform import KarpenterRef
@@ -47,6 +48,9 @@ _UNAVAILABLE = timedelta(minutes=3)
 _ASKS_AGAIN_AFTER = timedelta(seconds=30)
 _NEW_ENOUGH = "1.14.1"  # where the documents do not say which there is
 _LOOKS_FOR_EMPTY_EVERY = timedelta(minutes=1)
+
+
+_Coming = tuple[str, Offering, Resources]  # a name for it, what it is, what is free of it
 
 
 @dataclass(slots=True)
@@ -77,6 +81,7 @@ class SimKarpenter:
         self._hourly: dict[tuple[object, ...], list[Offering]] = {}  # by NodePool, as it is written
         self._due = self._looking = self._retrying = False
         self._launched = 0
+        self._planned: PlannedPods | None = None
         self.claims: dict[str, NodeClaim] = {}
         cluster.left_waiting.append(self._request_reconcile)
         cloud.on_instance.append(self._instance_changed)
@@ -150,7 +155,10 @@ class SimKarpenter:
 
     def _provision(self, pools: Sequence[NodePool]) -> None:
         """Place pods onto nodes that are coming; then launch a node for each pod that is left, and fill it up."""
-        coming = [(claim.offering, self._free(claim.offering.kind)) for claim in self._coming()]
+        self._planned = self._rules_about_pods()
+        coming: list[_Coming] = []
+        for claim in self._coming():
+            self._expect(coming, claim.offering)
         hopeless: set[tuple[PodShape, str]] = set()  # one of a kind is enough to know
         for pod in self._unschedulable():
             kind = (pod.shape, pod.pinned_to)
@@ -160,7 +168,7 @@ class SimKarpenter:
             if made is None:
                 hopeless.add(kind)
                 continue
-            coming.append((made, self._free(made.kind)))
+            self._expect(coming, made)
             self._placed(pod, coming)
         if hopeless:
             self._retry_later()
@@ -179,12 +187,29 @@ class SimKarpenter:
         opened = {node.instance_id for node in self._cluster.view().nodes if _is_open(node)}
         return [claim for claim in self.claims.values() if claim.instance_id not in opened]
 
-    def _placed(self, pod: Pod, coming: list[tuple[Offering, Resources]]) -> bool:
-        for offering, free in coming:
-            if _fits(pod, offering, free):
+    def _rules_about_pods(self) -> PlannedPods | None:
+        """None: no pod has ever had one, and nothing need be worked out."""
+        return (
+            PlannedPods(self._cluster.view(), self._timeline.now()) if self._cluster.pods_have_rules else None
+        )
+
+    def _expect(self, coming: list[_Coming], offering: Offering) -> None:
+        name = f"coming-{len(coming)}"
+        coming.append((name, offering, self._free(offering.kind)))
+        if self._planned is not None:
+            self._planned.add_node(name, offering.labels)
+
+    def _placed(self, pod: Pod, coming: list[_Coming]) -> bool:
+        for name, offering, free in coming:
+            if _fits(pod, offering, free) and self._allowed(pod, name, offering):
                 free.subtract_pod(pod.shape.requests)
+                if self._planned is not None:
+                    self._planned.place(pod, name)
                 return True
         return False
+
+    def _allowed(self, pod: Pod, name: str, offering: Offering) -> bool:
+        return self._planned is None or self._planned.allows(pod, name, offering.labels)
 
     def _launch_for(self, pod: Pod, pools: Sequence[NodePool]) -> Offering | None:
         for pool in pools:
@@ -192,7 +217,7 @@ class SimKarpenter:
                 continue
             for offering in self._offerings(pool):
                 fits = _fits(pod, offering, self._free(offering.kind))
-                if fits and self._launch_within(pool, offering):
+                if fits and self._allowed(pod, "new", offering) and self._launch_within(pool, offering):
                     return offering
         return None
 
