@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from tests.decide.builders import NOW, ago, ahead, block, of, world
+from tests.decide.builders import NOW, ago, ahead, block, of, plan, world
 from tests.decide.purchases import buying, intent, offer, search
 from tidemill.decide import decide
 from tidemill.model.capacity import ReservationState
 from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase, SubmitPurchase
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
+from tidemill.model.purchases import Verdict
+from tidemill.spec.units import parse_duration
 from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("CB-4")
@@ -98,6 +101,38 @@ def test_a_submit_that_found_no_offer_tries_again_in_ten_minutes():
     tried = {"approved_by": ("ana",), "reason": PurchaseReason(ReasonKind.NO_OFFER)}
     assert not submitted(intent("approved", state_at=ago("9m"), **tried))
     assert submitted(intent("approved", state_at=ago("10m"), **tried))
+
+
+@pytest.mark.parametrize(
+    ("in_vain", "expires_in", "pause"),
+    [("0s", "24h", "10m"), ("3h", "24h", "30m"), ("12h", "24h", "1h"), ("12h", "1h", "10m")],
+)
+def test_the_longer_nothing_was_sold_the_longer_the_pause_but_not_in_the_last_hours(
+    in_vain, expires_in, pause
+):
+    tried_at = NOW - parse_duration(pause)
+    open_one = intent(
+        "approved", verdicts=(Verdict("ana", tried_at - parse_duration(in_vain), approved=True),),
+        reason=PurchaseReason(ReasonKind.NO_OFFER), inside={"expires_at": NOW + parse_duration(expires_in)},
+    )  # fmt: skip
+    early = replace(open_one, state_at=tried_at + timedelta(seconds=1))
+    assert not of(decide(buying(), world(early)), SubmitPurchase)
+    assert of(decide(buying(), world(replace(open_one, state_at=tried_at))), SubmitPurchase)
+
+
+def test_what_another_window_would_take_is_not_submitted_and_the_reason_is_told():
+    """The first window was too dear to be bought: what is bought for the second would serve the first, and the second
+    would be as short as before."""
+    first, second = ({
+        "name": name, "from": ahead("2d"), "to": ahead("9d"), "instanceType": "p5.48xlarge", "instances": count,
+    } for name, count in (("large", 64), ("week", 4)))  # fmt: skip
+    both, alone = buying(document=plan(demand=[first, second])), buying(document=plan(demand=[second, first]))
+    approved = intent("approved", approved_by=("ana",))
+    made = decide(both, world(approved))
+    assert not of(made, SubmitPurchase)
+    told = [warning.reason for warning in made.warnings if warning.about == approved.id]
+    assert told == [PurchaseReason(ReasonKind.OTHERS_COME_FIRST, name="large")]
+    assert of(decide(alone, world(approved)), SubmitPurchase)
 
 
 @pytest.mark.requirement("CB-4")

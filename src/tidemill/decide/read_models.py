@@ -25,6 +25,7 @@ from tidemill.decide.purchasing.approval import (
     over_month,
 )
 from tidemill.decide.purchasing.coverage import (
+    comes_first,
     first_gap,
     held_for,
     missing_gpus,
@@ -81,6 +82,7 @@ __all__ = [
     "not_granted",
     "over_budget",
     "over_month",
+    "comes_first",
     "first_gap",
     "held_for",
     "missing_gpus",

@@ -19,7 +19,7 @@ from tidemill.decide.purchasing.planner.offer_filter import is_usable_by, live_r
 from tidemill.decide.purchasing.planner.slots import serving_span
 from tidemill.decide.purchasing.usability import counts_for
 from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, SourceKind
-from tidemill.model.ec2_facts import LEGAL_DURATIONS
+from tidemill.model.ec2_facts import DAY, LEGAL_DURATIONS
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.purchases import MAY_COST, OPEN, PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
@@ -253,6 +253,22 @@ def reduces_shortage(
         return still_missing(spec, after, intent, now) < still_missing(spec, held, intent, now)
     left, before = (missing_instance_time(spec, blocks, intent.pool, window, now) for blocks in (after, held))
     return left < before
+
+
+def comes_first(spec: Spec, held: Iterable[Reservation], intent: PurchaseIntent, now: datetime) -> str | None:
+    """The window that would take whatever is bought for this one, so that it stayed as short as before; None: there is
+    none. Asked of the most that its envelope allows: no offer inside it can do more."""
+    window, bound = window_named(spec.plans.get(intent.plan), intent.window), intent.envelope
+    if window is None or intent.extends:
+        return None
+    held, zone = list(held), bound.zones[0] if bound.zones else ""
+    start, end = max(bound.earliest_start, now), bound.latest_start + bound.duration + DAY
+    most = Offer(intent.id, bound.instance_type, zone, bound.count, start, end, bound.max_fee_usd)
+    if reduces_shortage(spec, held, most, intent, now):
+        return None
+    earlier = _windows_served_first(spec, intent.pool, window)
+    together = (one for one in earlier if one.start < window.end and window.start < one.end)
+    return next((one.name for one in together if missing_instances(spec, held, intent.pool, one, now)), None)
 
 
 # --- what is held, and what may come ------------------------------------------------------------------

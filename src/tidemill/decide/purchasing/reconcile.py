@@ -5,11 +5,11 @@ Not found is not "not bought": a purchase whose outcome is unknown is never subm
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import not_granted, over_budget
-from tidemill.decide.purchasing.coverage import window_named, with_expected
+from tidemill.decide.purchasing.coverage import comes_first, window_named, with_expected
 from tidemill.decide.purchasing.purchase_use import missing_changes_at
 from tidemill.decide.purchasing.wanted import why_not_wanted
 from tidemill.model.capacity import LIVE_STATES, NEVER_CAME_STATES
@@ -24,8 +24,13 @@ from tidemill.model.purchase_reasons import (
 )
 from tidemill.model.purchases import MAY_COST, PurchaseIntent, PurchaseState
 
-# After a submit that bought nothing the next one follows this much later, until the approval expires.
+# After a submit that bought nothing the next one follows this much later, until the approval expires. It is a search,
+# and perhaps a call that AWS refuses: the longer it was in vain, the longer the pause. Offers come at any time, so it
+# stays below an hour; in the last hours nothing is left to wait for.
 SUBMIT_AGAIN_AFTER = timedelta(minutes=10)
+LONGEST_PAUSE = timedelta(hours=1)
+_SHARE_OF_THE_TIME_TRIED = 6
+_LAST_HOURS = timedelta(hours=2)
 # EC2 answers within seconds or not at all; after this long the outcome of a call is unknown.
 CALL_ANSWERS_WITHIN = timedelta(minutes=1)
 # A payment fails within 12 hours, and EC2 lists a block within minutes. After this long a person must look.
@@ -185,13 +190,23 @@ def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
     why_not = why_not_allowed(context, intent)
     if why_not is not None:
         context.warn(intent.id, why_not)
+    elif (other := comes_first(context.spec, held, intent, context.now)) is not None:
+        context.warn(intent.id, PurchaseReason(ReasonKind.OTHERS_COME_FIRST, name=other))
     elif intent.reason is not None and intent.reason.kind in SUBMITTED_BEFORE and intent.state_at is not None:
-        again = intent.state_at + SUBMIT_AGAIN_AFTER
+        again = intent.state_at + _pause(intent, intent.state_at, expires_at)
         context.wake(again)
         if context.now >= again:
             context.do(SubmitPurchase(intent, PurchaseReason(ReasonKind.TRIED_AGAIN)))
     else:
         context.do(SubmitPurchase(intent, PurchaseReason(ReasonKind.APPROVED)))
+
+
+def _pause(intent: PurchaseIntent, tried_at: datetime, expires_at: datetime) -> timedelta:
+    if expires_at - tried_at <= _LAST_HOURS:
+        return SUBMIT_AGAIN_AFTER
+    allowed_at = max((verdict.at for verdict in intent.verdicts), default=intent.proposed_at)
+    minutes = (tried_at - allowed_at) // (_SHARE_OF_THE_TIME_TRIED * timedelta(minutes=1))
+    return min(max(SUBMIT_AGAIN_AFTER, timedelta(minutes=minutes)), LONGEST_PAUSE)
 
 
 def why_not_allowed(context: DecisionContext, intent: PurchaseIntent) -> PurchaseReason | None:
