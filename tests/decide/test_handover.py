@@ -543,3 +543,18 @@ def test_deciding_twice_says_the_same_and_a_new_engine_does_too() -> None:
     assert decide(documents, replace(seen, now=NOW)).warnings == first.warnings
     assert decide(spec(), seen).warnings == first.warnings
     assert not of(first, StartDrain)
+
+
+@pytest.mark.parametrize(
+    ("limits", "goes"),
+    [({"nodes": 8}, True), ({"nodes": 2}, False), (None, False)],
+    ids=["room", "full", "none"],
+)
+def test_replicas_are_not_evicted_for_hourly_nodes_that_the_limits_of_the_pool_forbid(limits, goes) -> None:
+    """They keep serving until they must leave: asked for in vain they would only be missing."""
+    caps = {"maxHourlyUsd": 500, "maxMonthlyUsd": 50_000}
+    pool = given.pool(sources=[{"type": "block"}, {"type": "on-demand", **caps}], limits=limits)
+    overflowing = [replace(pod, terms=replace(pod.terms, overflow=True)) for pod in ON_A]
+    workload = replace(service(), terms=overflowing[0].terms)
+    plan = decide(spec(pool), world(ENDS, A1, A2, *overflowing, workload, BUDGET))
+    assert bool(of(plan, Evict)) == goes

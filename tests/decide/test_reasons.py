@@ -10,6 +10,7 @@ import pytest
 from tests.decide import builders as given
 from tests.decide.builders import ago, ahead, of, spec, why, world
 from tidemill.decide import decide
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.plan import Launch
 from tidemill.wording import sentence
 
@@ -24,6 +25,18 @@ SITUATIONS: dict[str, tuple[list[Any], list[Any], str, list[str]]] = {
         [],
         "launching",
         ["p5.48xlarge on on-demand", "being launched"],
+    ),
+    "launched in vain, and again in another zone": (
+        [given.hourly_pool("p5", "p5.48xlarge")],
+        [given.failed_launch(at=ago("20m"), source=Source(SourceKind.ON_DEMAND), zone="us-east-1b")],
+        "no-capacity",
+        ["the last launch of a p5.48xlarge on on-demand failed", "being tried again"],
+    ),
+    "launched in vain an hour ago": (
+        [given.hourly_pool("p5", "p5.48xlarge")],
+        [given.failed_launch(at=ago("1h"), source=Source(SourceKind.ON_DEMAND), zone="us-east-1b")],
+        "launching",
+        ["being launched"],
     ),
     "launch written": ([], [given.block(), given.launch_intent()], "launching", ["being launched"]),
     "joining": (

@@ -11,7 +11,7 @@ from tests.sim import scenario_builder as given
 from tests.sim.mutants import ignores_budgets, without_limits
 from tests.sim.scenario_builder import after, deciding_by, deciding_wrongly, scenario_with, without
 from tidemill.model.errors import InvariantViolated
-from tidemill.model.plan import Evict, ForceDelete, Launch, Plan, StartDrain, Terminate
+from tidemill.model.plan import Evict, ForceDelete, Launch, Plan, ScaleWorkload, StartDrain, Terminate
 from tidemill.model.world import World
 from tidemill.sim.invariants import SENTENCES
 from tidemill.sim.invariants.truth import covered
@@ -97,6 +97,62 @@ def test_a_promise_that_could_not_be_kept_is_reported_and_no_violation() -> None
     ).run()
     (truth,) = doomed.cluster.services.values()
     assert truth.short_since is not None
+
+
+PAIRED: dict[str, Any] = {"method": "paired", "mayScale": True, "pairNodeSelector": {"tier": "second"}}
+ELSEWHERE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a pair that nobody may scale": ({}, {"handover": {**PAIRED, "mayScale": False}}),
+    "nodes with a taint that it does not tolerate": (
+        {"taints": [{"key": "team"}]},
+        {"handover": PAIRED},
+    ),
+    "nodes of another namespace": ({"allowedNamespaces": ["research"]}, {"handover": PAIRED}),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_nodes_that_its_replicas_may_not_use_are_nowhere_to_go(case: str) -> None:
+    pool, how = ELSEWHERE[case]
+    doomed = scenario_with(
+        given.pool(),
+        given.pool("second", **pool),
+        reservations=[given.block(pool="train"), given.block("b", pool="second", duration="28h")],
+        services=[given.service(zeroDowntime=True, **how)],
+    ).run()
+    assert doomed.cluster.services["chat"].lowest_ready() == 0
+
+
+def test_nodes_that_end_as_soon_or_that_another_service_has_are_nowhere_to_go() -> None:
+    doomed = scenario_with(
+        given.pool(),
+        given.pool("second"),
+        reservations=[
+            given.block(pool="train"),
+            given.block("b", pool="second"),
+            given.block("c", pool="second", duration="28h", count=1),
+        ],
+        services=[
+            given.service("other", replicas=1, nodeSelector={"tier": "second"}, minAvailable=0),
+            given.service(zeroDowntime=True, handover=PAIRED),
+        ],
+    )
+    rehearsal = doomed.run()
+    assert rehearsal.cluster.services["chat"].lowest_ready() == 0
+
+
+def test_a_prepaid_slot_that_nobody_launched_into_is_somewhere_to_go() -> None:
+    idle = scenario_with(
+        given.pool(sources=[{"type": "block"}, {"type": "odcr"}]),
+        reservations=[
+            given.block(pool="train"),
+            given.block("b", type="odcr", pool="train", duration=None),
+        ],
+        services=[given.service(zeroDowntime=True, handover={"method": "scale", "mayScale": True})],
+    )
+    found = violation(idle, decide=without(ScaleWorkload))
+    assert (found.number, found.objects[0]) == (9, "chat")
+    kept = idle.run()
+    assert kept.cluster.services["chat"].downtime_s(kept.end) == 0
 
 
 def test_a_promise_without_a_minimum_is_no_promise() -> None:

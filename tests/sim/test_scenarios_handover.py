@@ -123,6 +123,40 @@ def test_the_drain_starts_as_early_as_its_method_needs_and_not_much_earlier(meth
     assert DEADLINE - began == timedelta(minutes=needs[method] + 2)
 
 
+COLD: dict[str, dict[str, Any]] = {
+    "an on-demand reservation": {"type": "odcr"},
+    "a block of a pool that keeps one node warm": {"warm": 1},
+    "a block of a Karpenter pool": {"provisioner": "karpenter"},
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "cold"),
+    # Karpenter launches evicted replicas on the block that ends, while its NodePool is there: see designs/0007.
+    [
+        (method, cold)
+        for method in METHODS
+        for cold in COLD
+        if (method, "Karpenter" in cold) != ("evict", True)
+    ],
+)
+def test_prepaid_slots_without_nodes_are_asked_for_in_time(method: str, cold: str) -> None:
+    """Nobody keeps nodes up there: they come for pending replicas, which must ask before their own nodes end."""
+    prepared, how = two_blocks(METHODS[method]), dict(COLD[cold])
+    kind = how.pop("type", "block")
+    sources = [{"type": "block"}, *([{"type": "odcr"}] if kind == "odcr" else [])]
+    goes_to = "second" if method == "paired" else "train"
+    pools = {**prepared.spec.pools, goes_to: given.pool(goes_to, sources=sources, **how)}
+    a, b = prepared.scenario.spec.reservations
+    b = b.model_copy(update={"type": kind, "duration": None if kind == "odcr" else b.duration})
+    changed = prepared.scenario.spec.model_copy(update={"reservations": (a, b)})
+    scenario = prepared.scenario.model_copy(update={"spec": changed})
+    rehearsal = replace(prepared, spec=replace(prepared.spec, pools=pools), scenario=scenario).run()
+    assert downtime_s(rehearsal) == 0
+    assert sources_of(rehearsal) == {"b"}
+    assert not any(row.forced for row in rehearsal.cluster.evictions)
+
+
 @pytest.mark.parametrize("step", ["before:restart", "after:restart", "before:scale", "after:scale"])
 @pytest.mark.parametrize("method", ["rollout", "scale", "paired"])
 def test_an_engine_that_dies_between_two_steps_goes_on_where_it_stopped(method: str, step: str) -> None:

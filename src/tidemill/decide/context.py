@@ -14,15 +14,16 @@ from tidemill.decide.deadlines import NO_END, End, deadline_of
 from tidemill.decide.memory import Memory
 from tidemill.decide.node_table import Ending, EndingGroup, NodeTable, NodeView
 from tidemill.decide.overflow import money_runs_out_at
-from tidemill.decide.pool_templates import HELD, TOLERATES_HELD, templates
+from tidemill.decide.pool_templates import HELD, TOLERATES_HELD, PoolTemplate, templates
 from tidemill.decide.premises import RecordedSpending
 from tidemill.decide.queue_item import QueueItem
-from tidemill.decide.scheduler_rules import tolerates
-from tidemill.decide.service_moves import services_lead
-from tidemill.model.capacity import Reservation, Source, SourceKind
+from tidemill.decide.scheduler_rules import admits, tolerates
+from tidemill.decide.service_moves import in_effect, services_lead
+from tidemill.model.capacity import PREPAID, SECURED_STATES, Reservation, Source, SourceKind
 from tidemill.model.plan import Action, Plan, Unmet, UnmetCode, Warning
 from tidemill.model.pods import Method, Pod, Workload
 from tidemill.model.reasons import HoldReason
+from tidemill.model.resources import Resources
 from tidemill.model.warning_reasons import AnyWarning
 from tidemill.model.world import World
 from tidemill.spec import Spec
@@ -80,6 +81,7 @@ class DecisionContext:
         ] = []  # only where there are budgets: deadline -> nodes
         self._disruptions_at_once: dict[str, int] | None = None
         self._shared: dict[tuple[SourceKind, str], bool] = {}
+        self._seats_asked_for: dict[str, int] = {}  # by service
         self._join()
 
     def _tolerate_held(self) -> None:
@@ -110,6 +112,33 @@ class DecisionContext:
         several = sum(any(source.type == kind for source in user.pool.spec.sources) for user in users) > 1
         self._shared[(reservation.kind, reservation.instance_type)] = several
         return several
+
+    def comes_when_asked(self, template: PoolTemplate, reservation: Reservation) -> bool:
+        """Its free slots get nodes only for pods that are pending."""
+        return not template.keeps_up(reservation.kind) or self.shared(reservation)
+
+    def nodes_asked_for(self, name: str, replicas: int) -> int:
+        """How many nodes so many replicas of a service may need that are launched only once they are pending: by the
+        hour (they come together), or on prepaid capacity whose nodes nobody keeps up. 0: none."""
+        if name not in self._seats_asked_for:
+            self._seats_asked_for[name] = self._seats_on_asked_for(self.workloads[name])
+        seats = self._seats_asked_for[name]
+        return -(-replicas // seats) if seats else int(self.workloads[name].terms.overflow)
+
+    def _seats_on_asked_for(self, workload: Workload) -> int:
+        """The fewest replicas that the prepaid nodes which are not kept up take each; 0: there are none."""
+        paired = in_effect(workload, self.workloads) is Method.PAIRED
+        shape = self.workloads[workload.pair].shape if paired else workload.shape
+        seats = [
+            Resources(kind.allocatable).count_fitting(shape.requests)
+            for one in self.world.reservations
+            if one.kind in PREPAID and one.owner == self.owner and one.state in SECURED_STATES
+            for pool, template in self.templates.items()
+            if one.pool in ("", pool) and (kind := template.kinds.get(one.instance_type)) is not None
+            if self.comes_when_asked(template, one)
+            and admits(shape, template.labels(one.source, kind, one.zone), template.taints)
+        ]
+        return min(filter(None, seats), default=0)
 
     # --- the plan so far ---
 
@@ -235,7 +264,7 @@ class DecisionContext:
         if pool is not None and pool.spec.drain.lead is not None:
             longest = max(longest, pool.spec.drain.lead)
         pods = self.moving_together(views, deadline)
-        return services_lead(longest, pods, self.workloads, self.disruptions_at_once)
+        return services_lead(longest, pods, self.workloads, self.disruptions_at_once, self.nodes_asked_for)
 
     def moving_together(self, views: list[NodeView], deadline: datetime) -> list[Pod]:
         """The pods of their workloads on all sources that end at about that time; none where there is no budget."""

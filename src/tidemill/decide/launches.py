@@ -34,6 +34,8 @@ class InFlight:
     unseen: list[tuple[LaunchIntent, int]] = field(default_factory=list)
     resting: dict[Spot, datetime] = field(default_factory=dict)
     failure: dict[Spot, str] = field(default_factory=dict)  # of those: the label of the last error
+    # Sources and types of which a launch failed lately, in whichever zone: until when that is told.
+    failed_lately: dict[tuple[Source, str], datetime] = field(default_factory=dict)
 
     def on(self, source: Source) -> int:
         return sum(count for intent, count in self.unseen if intent.source == source)
@@ -63,6 +65,10 @@ def reconcile_launches(context: DecisionContext) -> InFlight:
             _follow_written(context, intent, by_intent.get(intent.id, 0), in_flight)
     for spot, failed in failures.items():
         until = _rests_until([at for at, _ in failed])
+        lately = max(failed)[0] + FAILURE_SPAN
+        if lately > context.now:
+            kind = spot[:2]
+            in_flight.failed_lately[kind] = max(lately, in_flight.failed_lately.get(kind, lately))
         if until > context.now:
             in_flight.resting[spot], in_flight.failure[spot] = until, max(failed)[1]
     return in_flight

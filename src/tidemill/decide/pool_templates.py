@@ -52,6 +52,12 @@ class PoolTemplate:
         that are paid by the hour beside prepaid ones."""
         return self.pool.spec.serves(namespace) and (overflow or self.overflow[source] is None)
 
+    def keeps_up(self, source: SourceKind) -> bool:
+        """Whether all nodes of such a source are launched without being asked for. Else some, or all, come only for
+        pods that are pending."""
+        warm = self.pool.spec.warm if self.by_karpenter else self.pool.spec.kept_warm
+        return source is SourceKind.BLOCK and warm is True
+
     def taints_for(self, pod: Pod) -> tuple[Taint, ...]:
         """Those that it must tolerate itself: admission adds a toleration of `tidemill.dev/held` to a gated one."""
         return tuple(taint for taint in self.taints if taint != HELD) if pod.gated else self.taints

@@ -7,7 +7,7 @@ a node that is slower than usual must be in time too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from math import ceil
@@ -161,10 +161,12 @@ def services_lead(
     pods: list[Pod],
     workloads: Mapping[str, Workload],
     disruptions_at_once: dict[str, int],
+    nodes_asked_for: Callable[[str, int], int],
 ) -> timedelta:
     """How early a source must start to drain for the services on it: as `waves_lead`, and each by its own method.
 
-    Of a load that is both declared and measured the longer counts. Errs early.
+    `nodes_asked_for`: how many nodes so many replicas of a service may need that are not launched before they ask; who
+    moves in waves asks anew in each. Of a load that is both declared and measured the longer counts. Errs early.
     """
     by_workload: dict[str, list[Pod]] = {}
     for pod in pods:
@@ -180,8 +182,7 @@ def services_lead(
         workload = workloads[name]
         load = max(loading(workload.terms, mine).length, workload.terms.load)
         count = waves(workload, methods[name], len(mine), allowed or 1)
-        boot = (
-            BOOT if workload.terms.overflow else timedelta(0)
-        )  # it may need nodes that are not launched yet
-        lead = max(lead, move_time(workload, methods[name], count, load) + boot + MARGIN)
+        moving = workload.replicas if methods[name] is Method.ROLLOUT else len(mine)
+        boots = min(count, nodes_asked_for(name, moving))  # one after the other
+        lead = max(lead, move_time(workload, methods[name], count, load) + boots * BOOT + MARGIN)
     return lead

@@ -316,6 +316,7 @@ class HoldKind(StrEnum):
     NO_ACTIVE_CAPACITY = "no-active-capacity"
     NO_EC2_CAPACITY = "no-ec2-capacity"  # at: when EC2 is asked again
     LAUNCH_FAILED = "launch-failed"  # for another reason; name: the label of the error; at
+    LAUNCHING_AGAIN = "launching-again"  # the last launch failed; name: the instance type; source
     NODES_TAKEN = "nodes-taken"
     NODES_TAKEN_OR_TOO_SHORT = "nodes-taken-or-too-short"  # need
     NOTHING_LASTS = "nothing-lasts"  # need

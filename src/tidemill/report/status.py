@@ -306,7 +306,10 @@ def _causes_of_lead(context: DecisionContext, views: list[NodeView], lead: timed
     for pod in context.moving_together(views, deadline):
         services.setdefault(pod.workload, []).append(pod)
     for workload, moving in services.items():
-        if services_lead(timedelta(0), moving, context.workloads, context.disruptions_at_once) == lead:
+        needs = services_lead(
+            timedelta(0), moving, context.workloads, context.disruptions_at_once, context.nodes_asked_for
+        )
+        if needs == lead:
             yield from _service_needs(context, workload, len(moving))
 
 

@@ -41,6 +41,9 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
         else "the last launch for pool {pool} failed ({name}; the log says more); next try {at}",
         reason,
     ),
+    HoldKind.LAUNCHING_AGAIN: lambda reason: (
+        f"the last launch of {_launched(reason)} failed, and it is being tried again"
+    ),
     HoldKind.NODES_TAKEN: "every node pool {pool} can have is taken",
     HoldKind.NODES_TAKEN_OR_TOO_SHORT: (
         "it needs {need}; what is free in pool {pool} ends sooner, and what lasts that long is taken"

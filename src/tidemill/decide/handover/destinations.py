@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
+from tidemill.catalog import InstanceType
+from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import End
 from tidemill.decide.node_table import NodeView
@@ -14,10 +17,18 @@ from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits
 from tidemill.decide.service_moves import Span, boots, high, nth_of
-from tidemill.model.capacity import PREPAID, SECURED_STATES, Reservation, Source, SourceKind
+from tidemill.model.capacity import (
+    PREPAID,
+    SECURED_STATES,
+    Reservation,
+    ReservationState,
+    Source,
+    SourceKind,
+)
 from tidemill.model.pods import PodShape, Workload
 from tidemill.model.resources import Resources
 from tidemill.spec import names
+from tidemill.spec.compute_pool import Allowance
 
 # Paid for. One whose payment is pending may still fail: nothing is kept waiting for it.
 
@@ -73,20 +84,76 @@ def _one_per_host(shape: PodShape) -> bool:
 def may_launch(context: DecisionContext, workload: Workload) -> bool:
     """Nodes paid by the hour may be launched for it: as overflow if it opts in, or because its pool has nothing else.
 
-    Whether EC2 has them, and the caps leave money for them, shows when they are asked for.
+    Within the limits of its pool. Whether EC2 has them, and the caps leave money for them, shows when they are asked
+    for.
     """
     for template in context.templates.values():
-        for kind in (SourceKind.ON_DEMAND, SourceKind.SPOT):
+        left = _limits_left(context, template)
+        kinds = [
+            one
+            for one in template.kinds.values()
+            if left.allows(one) and _on_a_new_node(context, template, one, workload)
+        ]
+        for kind in (SourceKind.ON_DEMAND, SourceKind.SPOT) if kinds else ():
             if not any(source.type == kind.value for source in template.pool.spec.sources):
                 continue
-            if template.overflow[kind] is not None and not workload.terms.overflow:
+            if not template.accepts(kind, workload.namespace, overflow=workload.terms.overflow):
                 continue
             source, zones = Source(kind), sorted(context.spec.platform.spec.subnets)
-            for node in template.kinds.values():
+            for node in kinds:
                 for zone in zones:
                     if admits(workload.shape, template.labels(source, node, zone), template.taints):
                         return True
     return False
+
+
+def _limits_left(context: DecisionContext, template: PoolTemplate) -> Allowance:
+    left = Allowance.of(template.pool.spec.limits)
+    for (pool, type_), nodes in context.table.counts.items():
+        if pool == template.pool.name:
+            left.take(context.spec.catalog.types[type_], nodes)
+    return left
+
+
+def room_when_asked(
+    context: DecisionContext, workload: Workload, leave_by: datetime, avoid: Collection[Source]
+) -> int:
+    """How many replicas would find room on prepaid nodes that are launched only for pending pods, within the limits of
+    their pools. What fails to launch shows when it is asked for."""
+    count, left = 0, dict[str, Allowance]()
+    for template, one in successors(context, workload, leave_by, avoid):
+        if one.state is not ReservationState.ACTIVE or not context.comes_when_asked(template, one):
+            continue
+        name, kind = template.pool.name, template.kinds[one.instance_type]
+        if name not in left:
+            left[name] = _limits_left(context, template)
+        nodes = int(min(one.available, left[name].most(kind)))
+        left[name].take(kind, nodes)
+        count += nodes * _on_a_new_node(context, template, kind, workload)
+    return count
+
+
+def room_coming(
+    context: DecisionContext, workload: Workload, leave_by: datetime, avoid: Collection[Source], by: datetime
+) -> int:
+    """How many replicas will find room on prepaid nodes that come by themselves by then, and are not Ready yet."""
+    ready = Counter(view.source for view in context.views if view.phase is Phase.READY)
+    count = 0
+    for template, one in successors(context, workload, leave_by, avoid):
+        if one.state is ReservationState.ACTIVE and context.comes_when_asked(template, one):
+            continue
+        boot = boot_of(context, template).length
+        if max(one.start, context.now - boot) + boot <= by:
+            nodes = max(0, one.count - ready[one.source])
+            count += nodes * _on_a_new_node(context, template, template.kinds[one.instance_type], workload)
+    return count
+
+
+def _on_a_new_node(
+    context: DecisionContext, template: PoolTemplate, kind: InstanceType, workload: Workload
+) -> int:
+    daemons = context.table.daemons.get(template.pool.name) or Resources(USUAL_DAEMONS)
+    return how_many(workload.shape, kind.free_beside(daemons))
 
 
 def successors(
@@ -95,7 +162,7 @@ def successors(
     """Prepaid capacity, active or scheduled, that outlives the source and that the service may use."""
     for name, template in context.templates.items():
         for wanted in template.pool.spec.sources:
-            if wanted.type not in ("block", "odcr"):
+            if wanted.type not in ("block", "odcr") or not template.pool.spec.serves(workload.namespace):
                 continue
             for reservation in usable_reservations(context, template.pool, wanted):
                 kind = template.kinds.get(reservation.instance_type)
@@ -125,9 +192,15 @@ class ReplicaSlots:
     """
 
     def __init__(
-        self, context: DecisionContext, leaving: Source, leave_by: datetime, onto: Collection[str]
+        self,
+        context: DecisionContext,
+        leaving: Source,
+        asked_at: datetime,
+        leave_by: datetime,
+        onto: Collection[str],
     ) -> None:
-        """`onto`: only nodes of these reservations; empty: any."""
+        """`asked_at`: when the move begins, and nodes are asked for that nobody keeps up; `onto`: only nodes of these
+        reservations; empty: any."""
         self._apart: dict[
             int, set[str]
         ] = {}  # by node: workloads with anti-affinity to themselves that are there
@@ -158,6 +231,8 @@ class ReplicaSlots:
                         continue
                     group = coming_group(template, reservation.source, kind, reservation.zone, end)
                     launched, boot = launched_at(context, reservation), boots[template.pool.name]
+                    if context.comes_when_asked(template, reservation):
+                        launched = max(launched, asked_at)
                     count = reservation.count - held.get(reservation.id, 0)
                     held[reservation.id] = reservation.count
                     nodes += [
@@ -169,6 +244,7 @@ class ReplicaSlots:
                         )
                         for nth in range(count)
                     ]
+        self._context = context
         self._nodes = sorted(nodes, key=lambda node: (node.ready_at, node.group.source))
 
     def _of_view(
@@ -201,6 +277,13 @@ class ReplicaSlots:
         node = CandidateNode(group, view.node.name, free, view, ready_at)
         self._apart[id(node)] = {pod.workload for pod in facts.movers if pod.shape.anti_affinity}
         return node
+
+    def comes_when_asked(self, node: CandidateNode) -> bool:
+        """Nobody launches it before a replica is pending."""
+        one, template = self._context.reservations.get(node.group.source.id), node.group.template
+        if node.view is not None or one is None or template is None:
+            return False
+        return self._context.comes_when_asked(template, one)
 
     def take(self, workload: Workload) -> CandidateNode | None:
         """The first node that one more replica fits on; its resources are taken from then on."""

@@ -142,7 +142,7 @@ def forecast(context: DecisionContext, only: str = "", onto: Collection[str] = (
         if pairs[0][0].facts.template is None:
             continue  # its pool was removed: nothing is launched for it
         if source not in slots:
-            slots[source] = ReplicaSlots(context, source, _deadline(pairs), onto)
+            slots[source] = ReplicaSlots(context, source, _drain_from(pairs), _deadline(pairs), onto)
         found.append(_forecast(context, workload, block, pairs, slots[source]))
     return found
 
@@ -165,6 +165,10 @@ def _deadline(pairs: list[tuple[NodeView, Pod]]) -> datetime:
     return min(view.deadline for view, _ in pairs if view.deadline is not None)
 
 
+def _drain_from(pairs: list[tuple[NodeView, Pod]]) -> datetime:
+    return min(view.drain_from for view, _ in pairs if view.drain_from is not None)
+
+
 def _forecast(
     context: DecisionContext,
     workload: Workload,
@@ -181,10 +185,13 @@ def _forecast(
     after = context.reservations.get(last.source.id) if last is not None else None
     boot = boot_of(context, last.template if last is not None and last.template else context.templates[pool])
     ready = [node.ready_at for node in taken if node.ready_at is not None]
+    count = waves(workload, method, len(pods), workload.replicas - minimum)
     move = _move(context, workload, method, pairs, ready)
+    if method in (Method.EVICT, Method.ROLLOUT) and ready:  # each wave asks for the nodes it needs
+        asked = {id(node): node for node in taken if slots.comes_when_asked(node)}
+        move = replace(move, step=move.step + min(len(asked), count) * boot.length / count)
     bridged = move.short() is not None and may_launch(context, goes_as)
     move = move.bridged(boot.length) if bridged else move
-    count = waves(workload, method, len(pods), workload.replicas - minimum)
     return ServiceForecast(
         workload=workload,
         pool=pool,
@@ -227,7 +234,7 @@ def _move(
         at_once=at_once(workload, method, leaving, workload.replicas - minimum),
         never_allowed=method is Method.EVICT and minimum >= workload.replicas,
         step=max(_SECOND, starting(mine) + loading(workload.terms, mine).length),
-        drain_from=min(view.drain_from for view, _ in pairs if view.drain_from is not None),
+        drain_from=_drain_from(pairs),
         last_moment=_deadline(pairs) - workload.terms.grace - FORCE_MARGIN,
         rooms=sorted(rooms),
     )

@@ -12,7 +12,13 @@ from datetime import datetime
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import pod_lead
-from tidemill.decide.handover.destinations import boot_of, may_launch, ready_room, successors
+from tidemill.decide.handover.destinations import (
+    may_launch,
+    ready_room,
+    room_coming,
+    room_when_asked,
+    successors,
+)
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.service_moves import in_effect
@@ -180,27 +186,29 @@ def _take_over(context: DecisionContext, workload: Workload) -> None:
 
 
 def _finds_room(context: DecisionContext, workload: Workload, those: Leaving, room_for: int) -> bool:
-    """Where hourly nodes may be launched for it, pending replicas launch them."""
+    """Where nodes may be launched for it, pending replicas launch them."""
     ready = ready_room(context, workload, those.deadline, those.sources)
-    return ready >= room_for or may_launch(context, workload)
+    return ready >= room_for or _launches(context, workload, those, room_for - ready)
+
+
+def _launches(context: DecisionContext, workload: Workload, those: Leaving, missing: int) -> bool:
+    """Nodes come for its replicas once they are pending, and not before: by the hour, or on prepaid slots that nobody
+    keeps up."""
+    return (
+        may_launch(context, workload)
+        or room_when_asked(context, workload, those.deadline, those.sources) >= missing
+    )
 
 
 def _awaits_room(context: DecisionContext, workload: Workload, those: Leaving, room_for: int = 1) -> bool:
     """No node is Ready for them: they keep serving until one is, or until they must be evicted.
 
-    Evicted sooner they would have nowhere to go. Only what may be launched by the hour, and by nothing but their
-    asking, is asked for at once; unless what is prepaid comes in time.
+    Evicted sooner they would have nowhere to go. Only what is launched by nothing but their asking is asked for at
+    once; unless what is prepaid comes by itself in time.
     """
-    if ready_room(context, workload, those.deadline, those.sources) >= room_for:
+    missing = room_for - ready_room(context, workload, those.deadline, those.sources)
+    if missing <= 0 or context.now >= those.turn:
         return False
-    if context.now >= those.turn:
-        return False
-    return not may_launch(context, workload) or _comes_by(context, workload, those, those.turn)
-
-
-def _comes_by(context: DecisionContext, workload: Workload, those: Leaving, turn: datetime) -> bool:
-    for template, one in successors(context, workload, those.deadline, those.sources):
-        boot = boot_of(context, template).length
-        if max(one.start, context.now - boot) + boot <= turn:
-            return True
-    return False
+    if not _launches(context, workload, those, missing):
+        return True
+    return room_coming(context, workload, those.deadline, those.sources, those.turn) >= missing

@@ -57,6 +57,8 @@ def _forecasts(context: DecisionContext) -> list[ServiceForecast]:
         tuple((view.facts.standing, view.drain_from) for view in context.views),
         tuple(launched_at(context, reservation) for reservation in empty),
         tuple(pod for pod in world.pods if pod.workload in context.workloads),  # how long they took to load
+        dict(context.table.counts),
+        dict(context.table.daemons),
     )
     cache = context.memory.of(_ForecastCache)
     if cache.follow_from != follow_from:

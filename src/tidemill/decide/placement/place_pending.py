@@ -29,6 +29,7 @@ from tidemill.model.reasons import (
     RecreateReason,
 )
 from tidemill.model.warning_reasons import WarningKind, WarningReason
+from tidemill.spec import names
 
 # Pods of one job arrive one by one: wait until none came for a second, at most ten from the first.
 BATCH_IDLE = timedelta(seconds=1)
@@ -64,7 +65,7 @@ def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
                 context.placed.add(candidate.group.template.pool.name)
             if candidate.view is not None:
                 candidate.view.reserved = True
-        _start_or_wait(context, placement)
+        _start_or_wait(context, placement, in_flight)
     _launch(context, packing, candidates)
     placed = {placement.item for placement in packing.placements}
     for item in items:
@@ -141,7 +142,7 @@ def _outlives(context: DecisionContext, source: Source, option: LaunchOption) ->
 # --- what was placed ----------------------------------------------------------------------------------
 
 
-def _start_or_wait(context: DecisionContext, placement: Placement) -> None:
+def _start_or_wait(context: DecisionContext, placement: Placement, in_flight: InFlight) -> None:
     item, rooms = placement.item, placement.nodes
     if placement.stage is Stage.READY:
         if item.gated:
@@ -169,14 +170,26 @@ def _start_or_wait(context: DecisionContext, placement: Placement) -> None:
             starts = HoldReason(_STARTING[candidate.view.phase], name=candidate.name)
             context.hold(pod, "starting", starts)
         else:
-            kind = HoldKind.KARPENTER_LAUNCHES if _by_karpenter(candidate) else HoldKind.LAUNCHING
-            option = candidate.option
-            launched = (
-                HoldReason(kind, name=option.kind.name, source=option.source.label)
-                if option is not None
-                else HoldReason(kind)
-            )
-            context.hold(pod, "launching", launched, context.from_now(BOOT))
+            _hold_for_launch(context, pod, candidate, in_flight)
+
+
+def _hold_for_launch(
+    context: DecisionContext, pod: Pod, candidate: CandidateNode, in_flight: InFlight
+) -> None:
+    """What failed lately may fail again, zone after zone: then nobody is told that a node is on its way."""
+    group, option = candidate.group, candidate.option
+    type_ = group.labels.get(names.LABEL_TYPE, "") if option is None else option.kind.name
+    failed_lately = in_flight.failed_lately.get((group.source, type_))
+    if failed_lately is not None and not _by_karpenter(candidate):
+        again = HoldReason(HoldKind.LAUNCHING_AGAIN, name=type_, source=group.source.label)
+        context.hold(pod, "no-capacity", again)
+        context.wake(failed_lately)
+        return
+    kind = HoldKind.KARPENTER_LAUNCHES if _by_karpenter(candidate) else HoldKind.LAUNCHING
+    launched = (
+        HoldReason(kind, name=type_, source=option.source.label) if option is not None else HoldReason(kind)
+    )
+    context.hold(pod, "launching", launched, context.from_now(BOOT))
 
 
 def _stop_broken(context: DecisionContext, item: QueueItem) -> bool:

@@ -2,7 +2,7 @@
 
 Safety invariants hold at every instant, the others within a stated bound. A violation stops the run with the seed, the
 instant and the objects, so that it can be replayed. Each check is in the module of its subject: capacity, money,
-deadlines, plans, workloads, purchases, idle nodes, thrash, promises, reported money.
+deadlines, plans, workloads, services, purchases, idle nodes, thrash, promises, reported money.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from tidemill.sim.invariants.money import Overflow, check_purchases
 from tidemill.sim.invariants.plans import Plans
 from tidemill.sim.invariants.promises import Promises
 from tidemill.sim.invariants.reported_money import ReportedMoney
+from tidemill.sim.invariants.services import check_services
 from tidemill.sim.invariants.thrash import Thrash
 from tidemill.sim.invariants.truth import Findings, Truth, Violation
 from tidemill.sim.invariants.usable_purchases import UsablePurchases
-from tidemill.sim.invariants.workloads import Gangs, Orphans, check_services
+from tidemill.sim.invariants.workloads import Gangs, Orphans
 from tidemill.store.memory import MemoryLedger
 
 __all__ = ["Invariants", "SENTENCES", "Truth", "still_unknown"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from tidemill.catalog import InstanceType
 from tidemill.model.capacity import ReservationState
 from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.invariants.truth import Findings, Truth
-from tidemill.spec.compute_pool import Limits
+from tidemill.spec.compute_pool import Allowance, ComputePool, Limits
 
 NO_LIMITS_GIVEN = Limits(cpu=0, memory=0, gpus=0, nodes=0)  # such a pool launches nothing at all
+_MANY = 10**6
 
 
 def check_blocks(truth: Truth) -> Findings:
@@ -34,6 +36,15 @@ def check_limits(truth: Truth) -> Findings:
         for word, cap, amount in zip(("cpu", "memory", "gpus", "nodes"), caps, sums, strict=True):
             if cap is not None and amount > cap:
                 yield 2, (name, f"{word} {amount} of {cap}")
+
+
+def nodes_left(truth: Truth, pool: ComputePool, kind: InstanceType) -> int:
+    """How many more of a type the limits of a pool allow."""
+    left = Allowance.of(pool.spec.limits or NO_LIMITS_GIVEN)
+    for history in truth.ours():
+        if history.now.pool == pool.name:
+            left.take(truth.spec.catalog.types[history.now.instance_type])
+    return int(min(left.most(kind), _MANY))
 
 
 class ForeignInstances:

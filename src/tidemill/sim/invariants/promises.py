@@ -9,7 +9,6 @@ other pods took the room, nothing is judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +20,6 @@ from tidemill.report.handover import ServiceMove, hand_over
 from tidemill.sim.cloud.block_end import block_deadline
 from tidemill.sim.cluster.workloads import ServiceTruth
 from tidemill.sim.invariants.truth import Findings, Truth
-from tidemill.sim.timeline import Line
 from tidemill.spec.units import format_instant
 
 # A hand-over is forecast from measured or declared times; boots and loads vary by minutes.
@@ -32,14 +30,6 @@ FORECAST_TOLERANCE = timedelta(minutes=15)
 # From a launch to an open node: 15 minutes to join, as many to register and pass its check, the rest for one more try.
 NODE_COMES_WITHIN = timedelta(minutes=45)
 _ON_ITS_WAY = (HoldKind.LAUNCHING, HoldKind.NODE_JOINS, HoldKind.NODE_REGISTERS, HoldKind.NODE_IS_CHECKED)
-_DISTURBS = (
-    "fault",
-    "node-check-failed",
-    "instance-ending",
-    "engine-crashed",
-    "image-rolled",
-    "payment-failed",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +128,7 @@ class Promises:
             same, since = before.get(unmet.pod, (told, tick.world.now))
             since = since if same == told else tick.world.now
             self._on_its_way[unmet.pod] = (told, since)
-            if truth.able_for(since, tick.world.now) > NODE_COMES_WITHIN and not _faults(truth, since):
+            if truth.able_for(since, tick.world.now) > NODE_COMES_WITHIN and not truth.faults_since(since):
                 yield (
                     15,
                     (
@@ -184,25 +174,13 @@ def _undisturbed(truth: Truth, made: _Forecast) -> ServiceTruth | None:
     )
     if service is None or service.stopped is not None or block is None or block.end != made.block_end:
         return None
-    if truth.able_for(made.made_at, now) < now - made.made_at or _faults(truth, made.made_at):
+    if truth.able_for(made.made_at, now) < now - made.made_at or truth.faults_since(made.made_at):
         return None
     others = any(
         pod.node and not pod.daemon and pod.workload != service.workload
         for pod in truth.cluster.pods.values()
     )
     return None if others else service
-
-
-def _faults(truth: Truth, since: datetime) -> bool:
-    lines = reversed(truth.journal.lines)
-    return any(line.kind in _DISTURBS for line in _since(lines, since))
-
-
-def _since(lines: Iterator[Line], since: datetime) -> Iterator[Line]:
-    for line in lines:
-        if line.at < since:
-            return
-        yield line
 
 
 def _still_there(truth: Truth, made: _Forecast, service: ServiceTruth) -> int:

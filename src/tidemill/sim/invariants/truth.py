@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from tidemill.engine.loop import Decide
 from tidemill.sim.cloud.block_end import block_deadline
@@ -24,6 +25,15 @@ Findings = Iterator[Finding]
 Span = tuple[datetime, datetime]
 # Our Auto Scaling groups go to 0 so long before EC2 terminates, because it waits for no hook.
 GROUP_GOES_TO_ZERO = timedelta(minutes=10)
+# What nobody who foretells a course of things can know.
+_DISTURBS = (
+    "fault",
+    "node-check-failed",
+    "instance-ending",
+    "engine-crashed",
+    "image-rolled",
+    "payment-failed",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,10 @@ class Truth:
         got a place that came free sooner."""
         nodes = {node.name for node in self.cluster.nodes.values() if node.pool == pool}
         return sum(run.since >= since and run.node in nodes for run in self.cluster.pod_runs(self.now()))
+
+    def faults_since(self, since: datetime) -> bool:
+        recent = takewhile(lambda line: line.at >= since, reversed(self.journal.lines))
+        return any(line.kind in _DISTURBS for line in recent)
 
     # --- when the engine could act ---
 

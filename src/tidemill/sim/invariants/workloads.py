@@ -1,12 +1,11 @@
-"""7, 8 and 9, within their bounds: no orphan instance, gangs whole or absent, promised services up."""
+"""7 and 8, within their bounds: no orphan instance, gangs whole or absent."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidemill.model.resources import amount
 from tidemill.sim.cloud.instances import InstanceHistory
-from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth
+from tidemill.sim.cluster.workloads import JobTruth
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.spec.units import format_instant
 
@@ -18,9 +17,6 @@ EMPTY_BOUND = timedelta(minutes=15)
 # 8: a member that leaves has its grace, and only its replacement proves the loss; then the survivors have theirs, and
 # their replacements take a tick.
 GANG_BOUND = timedelta(minutes=10)
-# 9: scheduling and start of a replica, beside its load; and the engine's own reaction, over a whole move.
-MOVE_STARTS = timedelta(minutes=1)
-MOVE_SLACK = timedelta(minutes=5)
 
 
 class Orphans:
@@ -98,61 +94,3 @@ def _is_karpenters(truth: Truth, job: JobTruth) -> bool:
         if uid in pods and pods[uid].node
     )
     return any(history is not None and history.now.provisioner == "karpenter" for history in on)
-
-
-def check_services(truth: Truth) -> Findings:
-    now = truth.now()
-    for service in truth.cluster.services.values():
-        since = service.short_since
-        if since is None or service.stopped is not None or not service.promised:
-            continue
-        moves = _time_to_move(service)
-        if moves is None or not _had_somewhere_to_go(truth, service, since - moves):
-            continue  # nobody could have kept the promise: reported as downtime, no violation
-        if not _lost_to_hardware(truth, service) and not truth.was_absent(since - timedelta(minutes=30), now):
-            yield 9, (service.name, f"{service.ready} ready since {format_instant(since)}")
-
-
-def _time_to_move(service: ServiceTruth) -> timedelta | None:
-    """How long all its replicas need to move by the method it asks for, or else within its disruption budget; None: the
-    minimum is all its replicas, and it has no method that starts new ones first."""
-    first_set, how = service.sets[0], service.service.handover
-    makes_first = {
-        "rollout": first_set.max_surge > 0 and first_set.max_unavailable == 0,
-        "scale": how.may_scale and how.kind == "Deployment",
-        "paired": how.may_scale and bool(first_set.pair),
-    }.get(how.method, False)
-    if not makes_first and service.min_available >= service.replicas:
-        return None
-    at_once = first_set.max_surge if how.method == "rollout" else service.replicas
-    at_once = at_once if makes_first else service.replicas - service.min_available
-    waves = -(-service.replicas // at_once)
-    return waves * (service.service.load + service.terms.grace + MOVE_STARTS) + MOVE_SLACK
-
-
-def _had_somewhere_to_go(truth: Truth, service: ServiceTruth, since: datetime) -> bool:
-    """Whether nodes that were open by then and stay up could hold its minimum, taken or not."""
-    seats = 0
-    for node in truth.cluster.view().nodes:
-        opened = node.opened_at is not None and node.opened_at <= since
-        if not (opened and node.ready and node.draining_since is None):
-            continue
-        selectors = (set(replica_set.shape.node_selector) for replica_set in service.sets)
-        if any(selector <= set(node.labels) for selector in selectors):
-            asked = [
-                (amount(node.allocatable, name), count) for name, count in service.shape.requests if count
-            ]
-            seats += min((has // count for has, count in asked), default=service.minimum)
-    return seats >= service.minimum
-
-
-def _lost_to_hardware(truth: Truth, service: ServiceTruth) -> bool:
-    """Hardware took a replica since the service was last complete: the engine could not prevent that."""
-    complete = max((at for at, ready in service.series if ready == service.replicas), default=service.started)
-    for kill in truth.cluster.kills:
-        if kill.workload == service.workload and kill.at >= complete:
-            history = truth.history_of_node(kill.node)
-            if history is not None and history.ended_by == "hardware":
-                return True
-    failed = ("node-check-failed", "instance-ending")
-    return any(line.kind in failed and line.at >= complete for line in truth.journal.lines)
