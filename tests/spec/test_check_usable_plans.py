@@ -13,6 +13,12 @@ from tidemill.spec.read import load
 
 TWO_ZONES = PLATFORM.replace("[subnet-0a1]}", "[subnet-0a1], us-east-1b: [subnet-0b1]}")
 
+# Of calendars: the days from one to another of November 2026, and a night from Monday to Tuesday.
+EIGHTEENTH = "window: {from: 2026-11-18T00:00:00Z, to: 2026-11-21T00:00:00Z, instances"
+TWENTIETH = "window: {from: 2026-11-19T12:00:00Z, to: 2026-11-20T12:00:00Z, instances"
+AFTER = "window: {from: 2026-11-21T00:00:00Z, to: 2026-11-22T00:00:00Z, instances"
+NIGHT = "weekly: {days: [mon], from: '22:00', to: '02:00', instances"
+
 pytestmark = pytest.mark.requirement("CB-4")
 
 
@@ -99,6 +105,16 @@ def test_the_same_window_in_two_plans_is_an_error(read: Reader) -> None:
     assert problems(read, block_pool, plan(window(), window(name="run-2", instances=2))) == []
 
 
+def test_nearly_the_same_window_in_two_plans_is_a_warning(read: Reader) -> None:
+    """Half an hour apart it is the same block, bought twice."""
+    block_pool = pool("sources: [{type: block}]", limits="{nodes: 64}")
+    later = plan(window(name="run-2", end="2026-11-20T12:00:00Z")).replace("november", "again")
+    (warning,) = problems(read, block_pool, plan(window()), later)
+    assert "warning: plan 'november' asks for the same type at nearly the same time" in warning
+    other = plan(window(name="run-2", end="2026-11-21T11:30:00Z")).replace("november", "again")
+    assert problems(read, block_pool, plan(window()), other) == []
+
+
 def test_ultraservers_are_bought_whole_so_the_limits_must_hold_whole_ones(tmp_path: Path) -> None:
     name = "p6e-gb200.36xlarge"
     small = pool("sources: [{type: block}]", types=f"[{name}]", limits="{nodes: 8}")
@@ -117,6 +133,14 @@ def test_ultraservers_are_bought_whole_so_the_limits_must_hold_whole_ones(tmp_pa
         (
             "[{name: a, weekly: {days: [tue], instances: 8}}, {name: b, weekly: {days: [mon], instances: 8}}]",
             True,
+        ),
+        (f"[{{name: a, {EIGHTEENTH}: 4}}}}, {{name: b, {TWENTIETH}: 5}}}}]", False),
+        (f"[{{name: a, {EIGHTEENTH}: 8}}}}, {{name: b, {AFTER}: 8}}}}]", True),
+        (f"[{{name: a, weekly: {{days: [thu], instances: 5}}}}, {{name: b, {TWENTIETH}: 4}}}}]", False),
+        (f"[{{name: a, weekly: {{days: [mon], instances: 5}}}}, {{name: b, {TWENTIETH}: 4}}}}]", True),
+        (
+            f"[{{name: a, {NIGHT}: 4}}}}, {{name: b, weekly: {{days: [tue], to: '03:00', instances: 5}}}}]",
+            False,
         ),
         ("[{name: a, learned: {mostInstances: 9}}]", False),
     ],

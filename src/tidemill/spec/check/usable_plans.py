@@ -6,19 +6,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime
 from math import ceil
 
 from tidemill.catalog import InstanceType
 from tidemill.model.ec2_facts import least_sold
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.spec.capacity_plan import (
+    DAY,
+    DAYS,
     CapacityPlan,
     ConstantDemand,
     DemandCalendar,
     DemandWindow,
     LearnedDemand,
     WeeklyDemand,
+    WindowDemand,
 )
 from tidemill.spec.check.document_set import DocumentSet, LocatedDocument
 from tidemill.spec.compute_pool import Allowance, ComputePool
@@ -28,6 +31,7 @@ from tidemill.spec.problem import Problem, quoted
 from tidemill.spec.usable_blocks import usable_zones, why_unusable
 
 IDLE = "idle-block"
+_SOME_DAY = datetime(2001, 1, 1, tzinfo=UTC)  # before every window: weeks are all alike
 
 
 def plans_feed_a_block_pool(documents: DocumentSet) -> Iterator[Problem]:
@@ -218,29 +222,38 @@ def _calendar_fits(
 
 
 def _peak_gpus(calendar: DemandCalendar, each: int) -> int:
-    """At least so many at one instant: what is always needed, and the highest of the week or of the windows."""
-    always, week, dated = 0, [], []
-    for entry in calendar.entries:
-        demand = entry.demand
-        if isinstance(demand, LearnedDemand):
-            continue
-        gpus = demand.gpus if demand.gpus is not None else (demand.instances or 0) * each
-        if isinstance(demand, WeeklyDemand):
-            week.append((demand, gpus))
-        elif isinstance(demand, ConstantDemand) and demand.start is None and demand.end is None:
-            always += gpus
-        else:
-            dated.append(gpus)
-    by_day = [
-        sum(gpus for demand, gpus in week if day in demand.days and _covers(demand, at))
-        for day in ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-        for at in {demand.start for demand, _ in week}
+    """The most at one instant. Demand rises only where an entry begins: at its own start, and on the days of a week
+    that follow any start. What is learned is not known here."""
+    asked = [
+        (
+            entry.demand,
+            entry.demand.gpus if entry.demand.gpus is not None else (entry.demand.instances or 0) * each,
+        )
+        for entry in calendar.entries
+        if not isinstance(entry.demand, LearnedDemand)
     ]
-    return always + max([0, *by_day, *dated])
+    bases = [demand.start for demand, _ in asked if not isinstance(demand, WeeklyDemand) and demand.start]
+    hours = {demand.start for demand, _ in asked if isinstance(demand, WeeklyDemand)}
+    instants = [
+        instant
+        for base in (_SOME_DAY, *bases)
+        for instant in (base, *(_midnight(base) + day * DAY + hour for day in range(8) for hour in hours))
+        if instant >= base
+    ]
+    return max(sum(gpus for demand, gpus in asked if _is_on(demand, at)) for at in instants)
 
 
-def _covers(demand: WeeklyDemand, at: timedelta) -> bool:
-    return demand.start <= at and (at < demand.end or demand.end <= demand.start)
+def _is_on(demand: ConstantDemand | WindowDemand | WeeklyDemand, at: datetime) -> bool:
+    if not isinstance(demand, WeeklyDemand):
+        return (demand.start is None or demand.start <= at) and (demand.end is None or at < demand.end)
+    hour, today, yesterday = at - _midnight(at), DAYS[at.weekday()], DAYS[at.weekday() - 1]
+    if demand.end > demand.start:
+        return today in demand.days and demand.start <= hour < demand.end
+    return (today in demand.days and demand.start <= hour) or (yesterday in demand.days and hour < demand.end)
+
+
+def _midnight(at: datetime) -> datetime:
+    return at.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 # --- the same window twice ------------------------------------------------------------------------------
@@ -248,14 +261,24 @@ def _covers(demand: WeeklyDemand, at: timedelta) -> bool:
 
 def windows_are_not_written_twice(documents: DocumentSet) -> Iterator[Problem]:
     """The same window in two plans is most likely a copy, and both would be bought. Inside one plan windows add up, so
-    what is meant is written there."""
-    first: dict[tuple[object, ...], tuple[str, str]] = {}
+    what is meant is written there. Less than a day apart they may still be one: blocks begin and end once a day."""
+    seen: dict[tuple[str, str], list[tuple[str, DemandWindow]]] = {}
     for plan, index, window in documents.windows():
-        key = (plan.model.spec.pool, window.instance_type, window.start, window.end)
-        name, where = first.setdefault(key, (plan.name, window.name))
-        if name != plan.name:
-            message = (
-                f"plan {quoted(name)} asks for the same type at the same time for this pool, as window {quoted(where)}:"
-                " both would be bought; remove one, or write it in that plan to have both"
-            )
-            yield plan.error(("demand", index), message, "duplicate-window")
+        others = seen.setdefault((plan.model.spec.pool, window.instance_type), [])
+        for name, other in others:
+            apart = max(abs(window.start - other.start), abs(window.end - other.end))
+            if name == plan.name or apart >= DAY:
+                continue
+            head = f"plan {quoted(name)} asks for the same type at"
+            tail = f"for this pool, as window {quoted(other.name)}"
+            if apart:
+                message = f"{head} nearly the same time {tail}: both are bought; if one is a copy, remove it"
+                yield plan.warning(("demand", index), message, "duplicate-window")
+            else:
+                message = (
+                    f"{head} the same time {tail}: both would be bought; remove one, or write it in that plan to"
+                    " have both"
+                )
+                yield plan.error(("demand", index), message, "duplicate-window")
+            break
+        others.append((plan.name, window))
