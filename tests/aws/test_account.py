@@ -11,12 +11,22 @@ from tests.aws.wired import Wired
 from tests.sim.account import GB200, ON_DEMAND, OWNER, P5, SPOT, ZONES, tags
 from tidemill import catalog
 from tidemill.aws.account import AwsAccount
+from tidemill.aws.region_check import check_region
 from tidemill.model.capacity import ReservationState
-from tidemill.model.errors import NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable, Throttled
+from tidemill.model.errors import (
+    NoCapacity,
+    NotAllowed,
+    OutcomeUnknown,
+    Refused,
+    Retryable,
+    SpecError,
+    Throttled,
+)
 from tidemill.model.nodes import InstanceState
 from tidemill.model.offers import ExtensionQuery
 from tidemill.model.reasons import InstanceEnd, InstanceEndKind
 from tidemill.spec import names
+from tidemill.spec.platform import Platform
 
 MINUTE = timedelta(minutes=1)
 
@@ -337,3 +347,19 @@ def test_a_launch_without_its_pool_or_subnet_is_refused(wired: Wired):
             wired.cloud.launch(intent, tags(intent=intent.id))
     assert wired.account.cloud.instance_histories == {}
     assert P5 in wired.spec.catalog.types
+
+
+@pytest.mark.requirement("CB-4")
+def test_the_region_is_that_of_the_platforms_subnets_or_nothing_is_bound_to_it(wired: Wired):
+    """A filter on ids that are not there answers with an empty list, as a wrong region does."""
+    check_region(wired.aws, wired.spec.platform)
+    some = replaced_subnets(wired, [wired.server.wire.network.subnets[0].id, "subnet-0ff"])
+    check_region(wired.aws, some)
+    with pytest.raises(SpecError, match=r"none of its subnets \(subnet-0ff\) is in us-east-1"):
+        check_region(wired.aws, replaced_subnets(wired, ["subnet-0ff"]))
+
+
+def replaced_subnets(wired: Wired, ids: list[str]) -> Platform:
+    platform = wired.spec.platform
+    changed = platform.spec.model_copy(update={"subnets": {"us-east-1a": ids}})
+    return platform.model_copy(update={"spec": changed})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.spec.conftest import Reader
-from tests.spec.documents import NODE_CLASS, PLATFORM, joined, plan, pool, window
+from tests.spec.documents import NODE_CLASS, PLATFORM, joined, messages, plan, pool, window
 from tidemill.spec.read import load
 
 KARPENTER = pool("provisioner: karpenter", "sources: [{type: block}]")
@@ -91,12 +91,6 @@ def test_refuses_a_subnet_that_is_said_to_be_in_two_zones(read: Reader) -> None:
     assert problem.message.startswith("subnet subnet-0a1 is listed for us-east-1a and for us-east-1b")
 
 
-@pytest.mark.requirement("TR-10")
-def test_warns_of_a_zone_of_another_region(read: Reader) -> None:
-    elsewhere = PLATFORM.replace("us-east-1a", "us-west-2a")
-    assert codes(read(joined(elsewhere))) == [("TR-10", "warning")]
-
-
 @pytest.mark.requirement("AE-12")
 def test_warns_of_an_image_with_an_old_driver(read: Reader) -> None:
     def told(alias: str, of: str = pool()) -> list[str]:
@@ -121,3 +115,16 @@ def test_warns_of_a_label_that_keeps_the_kubelet_from_starting(read: Reader) -> 
     (problem,) = read(joined(PLATFORM, NODE_CLASS, labelled)).problems
     assert (problem.code, problem.severity) == ("label", "warning")
     assert "node-role.kubernetes.io/gpu" in problem.message
+
+
+@pytest.mark.requirement("TR-10")
+def test_a_region_without_any_of_the_zones_is_an_error_and_with_some_a_warning(read: Reader) -> None:
+    """A mistyped region must not become that of a ledger."""
+    (error,) = read(PLATFORM.replace("region: us-east-1", "region: us-east-2")).errors
+    assert (
+        "no zone with subnets is in us-east-2 (us-east-1a): the region or the zones are mistyped"
+        in error.message
+    )
+    both = PLATFORM.replace("[subnet-0a1]}", "[subnet-0a1], us-west-2a: [subnet-0w1]}")
+    (warning,) = messages(read(both))
+    assert "zone 'us-west-2a' is not in region us-east-1" in warning

@@ -14,6 +14,7 @@ import click
 import structlog
 
 from tidemill.aws.event_queue import EventQueue
+from tidemill.aws.region_check import check_region
 from tidemill.aws.session import Aws, RateLimits
 from tidemill.cli.controller_engines import Engines
 from tidemill.cli.kube_session import check_cluster, cluster_line, open_kube
@@ -132,6 +133,8 @@ class ControllerProcess:
         check_account(spec, who)
         line = account_line(name, who, spec.platform.spec.region, clock.now())
         click.echo(f"{line}; deployment {spec.platform.spec.deployment}", err=True)
+        # Before the ledger: its first use binds it to the region.
+        patience.until("EC2", lambda: check_region(aws, spec.platform))
         ledger = self._open_ledger(stack, patience, spec, who, clock)
         drainers = DrainerWatch(
             lambda: find_drainers(api, _provisioners(self._documents.current.spec)), options.accepted

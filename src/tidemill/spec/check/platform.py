@@ -59,8 +59,15 @@ def subnets_are_in_one_zone(documents: DocumentSet) -> Iterator[Problem]:
     for platform in documents.all(Platform):
         spec = platform.model.spec
         seen: dict[str, str] = {}
+        elsewhere = bool(spec.subnets) and not any(zone.startswith(spec.region) for zone in spec.subnets)
+        if elsewhere:
+            message = (
+                f"no zone with subnets is in {spec.region} ({', '.join(spec.subnets)}): the region or the zones are"
+                " mistyped"
+            )
+            yield platform.error(("region",), message, "TR-10")
         for zone, subnets in spec.subnets.items():
-            if not zone.startswith(spec.region):
+            if not zone.startswith(spec.region) and not elsewhere:
                 message = (
                     f"zone {quoted(zone)} is not in region {spec.region}: this platform has no blocks there"
                 )
