@@ -10,7 +10,7 @@ from importlib import resources
 import pytest
 
 from tidemill.catalog import load
-from tidemill.provision.efa import all_traffic_within, in_subnet, layout, network_interfaces, separate_layout
+from tidemill.provision.efa import in_subnet, layout, network_interfaces, separate_layout
 
 TYPES = load().types
 WITH_EFA = sorted(name for name, kind in TYPES.items() if kind.efa)
@@ -74,11 +74,3 @@ def test_a_subnet_is_named_where_ec2_wants_it():
     assert set(told) == {"NetworkInterfaces"}
     assert [one["SubnetId"] for one in told["NetworkInterfaces"]] == ["subnet-1"] * 4
     assert "SubnetId" not in data["NetworkInterfaces"][0]
-
-
-@pytest.mark.requirement("PE-19")
-def test_members_of_the_efa_group_may_say_anything_to_each_other_and_to_nobody_else():
-    (rule,) = all_traffic_within("sg-1")
-    assert rule["IpProtocol"] == "-1"
-    assert rule["UserIdGroupPairs"] == [{"GroupId": "sg-1", "Description": "EFA"}]
-    assert "IpRanges" not in rule

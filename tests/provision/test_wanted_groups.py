@@ -197,8 +197,31 @@ def test_where_eks_brings_the_image_the_taint_is_the_node_group_s(held: bool):
     ("kind", "capacity_type"),
     [("block", "CAPACITY_BLOCK"), ("odcr", "ON_DEMAND"), ("spot", "SPOT"), ("on-demand", "ON_DEMAND")],
 )
-def test_each_capacity_type_has_a_group_of_its_own(kind: str, capacity_type: str):
+def test_each_kind_of_source_has_its_capacity_type(kind: str, capacity_type: str):
     assert managed.capacity_type(Source(SourceKind(kind), "")) == capacity_type
+
+
+@pytest.mark.requirement("MG-3")
+def test_there_is_one_node_group_for_each_block_reservation_and_hourly_kind_of_a_pool():
+    sources = [{"type": kind} for kind in ("block", "odcr")]
+    sources += [{"type": kind, "maxHourlyUsd": 500, "maxMonthlyUsd": 5000} for kind in ("spot", "on-demand")]
+    spec = documents(provisioner="managed", sources=sources)
+    standing = block(id="cr-o", kind=SourceKind.ODCR, end=None, state=ReservationState.ACTIVE)
+    inputs = template_inputs_of(spec, PretendImages())
+    found = wanted_groups(spec, [block(id="cr-a"), block(id="cr-b"), standing], NOW, inputs)
+    assert not found.problems
+    pool = spec.pools["train"]
+    hourly = [
+        hourly_group(spec, pool, GroupKey("train", Source(kind), "p5.48xlarge", "us-east-1a"), inputs)
+        for kind in (SourceKind.SPOT, SourceKind.ON_DEMAND)
+    ]
+    groups = [*found.groups, *hourly]
+    assert len({group.name for group in groups}) == 5
+    shapes = [managed.shape(group, version_of(group)) for group in groups]
+    assert [(group.key.source.label, shape.capacity_type) for group, shape in zip(groups, shapes, strict=True)] == [
+        ("cr-a", "CAPACITY_BLOCK"), ("cr-b", "CAPACITY_BLOCK"), ("cr-o", "ON_DEMAND"), ("spot", "SPOT"),
+        ("on-demand", "ON_DEMAND"),
+    ]  # fmt: skip
 
 
 def test_without_an_image_the_node_group_has_an_ami_type():

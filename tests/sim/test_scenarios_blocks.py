@@ -97,7 +97,11 @@ def test_block_odcr_spot_and_on_demand_pools_work_side_by_side() -> None:
     rehearsal = scenario_with(
         given.pool(sources=[{"type": "block"}, {"type": "odcr"}]),
         given.pool("spot", sources=[{"type": "spot"}], **hourly),
-        given.pool("plain", sources=[{"type": "on-demand"}], **hourly),
+        given.pool(
+            "plain",
+            sources=[{"type": "on-demand"}],
+            **hourly | {"requirements": {"instanceFamilies": ["g6e"]}},
+        ),
         reservations=[given.block(count=1), given.block("standing", type="odcr", count=1, duration=None)],
         jobs=[
             given.job(at=("0s", "0s")),
@@ -109,6 +113,11 @@ def test_block_odcr_spot_and_on_demand_pools_work_side_by_side() -> None:
     assert {one.state for one in rehearsal.cluster.jobs.values()} == {"finished"}
     kinds = {history.now.source.kind for history in rehearsal.cloud.instance_histories.values()}
     assert kinds == set(SourceKind)
+    families = {
+        (history.now.pool, history.now.instance_type.partition(".")[0])
+        for history in rehearsal.cloud.instance_histories.values()
+    }
+    assert families == {("train", "p5"), ("spot", "g6"), ("plain", "g6e")}
 
 
 # --- CB-10: every provisioner has its own deadline -----------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tidemill.provision.asg import DOWN, UP
 from tidemill.sim.cloud.compute import SimCompute
 from tidemill.sim.cloud.scaling_group import AutoScalingGroup, ScheduledAction
 from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.scenario.tally import tally
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "groups.yaml"
 WAYS = ("native", "asg", "managed")
@@ -377,6 +379,8 @@ def test_a_node_that_never_joins_is_noticed_reported_and_replaced(way: str):
     (lost,) = {action.instance_id for action in late}
     assert rehearsal.cloud.instance_histories[lost].ended_by == "engine"
     assert running(rehearsal) == 2
+    (alert,) = tally(rehearsal, scenario="it", wall_s=0.0).as_json()["alerts"]
+    assert (alert["kind"], lost in json.dumps(alert)) == ("nodes-never-join", True)
 
 
 @pytest.mark.parametrize("way", GROUPED)
@@ -506,6 +510,8 @@ def test_capacity_by_the_hour_comes_through_groups_too(way: str, kind: str):
     assert ended_by(rehearsal) == {"engine"}
 
 
+@pytest.mark.requirement("MG-3")
+@pytest.mark.requirement("CB-14")
 @pytest.mark.parametrize("way", GROUPED)
 def test_a_reservation_on_demand_comes_through_groups_too(way: str):
     rehearsal = scenario_with(

@@ -73,6 +73,26 @@ def test_a_self_managed_stack_grows_at_the_start_and_drains_before_the_end(aws: 
     assert {member.state for member in group.members.values()} == {"Terminating:Wait"}
 
 
+@pytest.mark.requirement("PE-19")
+def test_the_stack_makes_the_group_that_allows_all_traffic_between_efa_nodes_and_puts_them_in_it(
+    aws: SimulatedAws,
+):
+    Deployed(aws, "asg", aws.block(start="1d", duration="2d", count=2))
+    made = aws.client("cloudformation").describe_stack_resources(StackName="train")["StackResources"]
+    (own,) = [one["PhysicalResourceId"] for one in made if one["LogicalResourceId"] == "EfaSecurityGroup"]
+    (group,) = aws.ec2.describe_security_groups(GroupIds=[own])["SecurityGroups"]
+    for rules in (group["IpPermissions"], group["IpPermissionsEgress"]):
+        within = [rule for rule in rules if {pair["GroupId"] for pair in rule["UserIdGroupPairs"]} == {own}]
+        assert [rule["IpProtocol"] for rule in within] == ["-1"], rules
+    (template,) = aws.ec2.describe_launch_templates()["LaunchTemplates"]
+    (version,) = aws.ec2.describe_launch_template_versions(LaunchTemplateId=template["LaunchTemplateId"])[
+        "LaunchTemplateVersions"
+    ]
+    cards = version["LaunchTemplateData"]["NetworkInterfaces"]
+    assert cards
+    assert all(own in card["Groups"] for card in cards)
+
+
 @pytest.mark.requirement("SM-8")
 def test_a_stack_with_an_image_by_its_alias_is_deployed_and_boots_that_image(aws: SimulatedAws):
     deployed = Deployed(aws, "asg", aws.block(start="1d", duration="2d", count=2), alias="al2023@v20261101")

@@ -77,11 +77,3 @@ def in_subnet(data: Mapping[str, Any], subnet: str) -> dict[str, Any]:
     if not interfaces:
         return {"SubnetId": subnet}
     return {"NetworkInterfaces": [{**interface, "SubnetId": subnet} for interface in interfaces]}
-
-
-def all_traffic_within(group: str) -> list[dict[str, Any]]:
-    """The inbound and outbound rules of a security group whose members may send each other anything.
-
-    EFA needs both directions. Its traffic is not IP, and no narrower rule allows it.
-    """
-    return [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group, "Description": "EFA"}]}]
