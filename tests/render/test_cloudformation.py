@@ -286,6 +286,18 @@ def test_the_command_writes_karpenters_objects(file):
     assert "TR-3" in pinned.stderr
 
 
+@pytest.mark.requirement("SM-8")
+@pytest.mark.parametrize(("what", "provisioner"), [("cloudformation", "asg"), ("karpenter", "karpenter")])
+def test_the_command_says_that_nodes_wait_for_an_engine_and_how_to_do_without(file, what, provisioner):
+    with_engine = CliRunner().invoke(root, ["render", what, file(provisioner)])
+    assert "tidemill.dev/starting" in with_engine.stdout
+    assert "take no pods until an engine removes it; where none runs, add --no-engine" in with_engine.stderr
+    without = CliRunner().invoke(root, ["render", what, file(provisioner), "--no-engine"])
+    assert without.exit_code == 0
+    assert "tidemill.dev/starting" not in without.stdout
+    assert "--no-engine" not in without.stderr
+
+
 def test_the_command_shows_a_first_boot(file):
     done = CliRunner().invoke(
         root,

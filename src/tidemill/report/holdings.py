@@ -169,7 +169,8 @@ def _next(
     if block.extension_pending_to is not None:
         return f"its extension to {_at(block.extension_pending_to)} is not paid yet, and the payment may fail"
     if state is ReservationState.SCHEDULED:
-        return f"{block.count} instances come {_at(block.start)}"
+        come = "instance comes" if block.count == 1 else "instances come"
+        return f"{block.count} {come} {_at(block.start)}"
     return _running(block, provisioner, now)
 
 
