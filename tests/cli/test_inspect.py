@@ -36,6 +36,23 @@ def test_inspect_reads_a_file_and_does_not_change_it(purchaser: Purchaser):
     assert purchaser.sim.read_bytes() == before
 
 
+@pytest.mark.requirement("PE-22")
+def test_inspect_and_blocks_use_the_same_words_for_whose_a_block_is(purchaser: Purchaser):
+    """But for what only the ledger knows, which `inspect` does not read: whether a tagged one was bought or adopted."""
+    purchaser.open(mode="auto", approval={"autoMaxFeeUsd": 40_000}).bought_at_once(*WISH)
+    purchaser.advance("10m")
+    bought_elsewhere = {
+        name: purchaser("sim", "buy-elsewhere", P5, "--zone", "us-east-1a", "--name", name, *more).out.strip()
+        for name, more in {"plain": (), "theirs": ("--owner", "other"), "adopted": ()}.items()
+    }
+    assert purchaser("adopt", bought_elsewhere["adopted"], "--yes").code == 0
+    seen = {one["id"]: one["held"] for one in purchaser("inspect", "--json").json["blocks"]}
+    known = {one["id"]: one["held"] for one in purchaser.blocks()}
+    assert sorted(known.values()) == ["adopted", "another's", "bought", "untracked"]
+    by_ledger = {"bought": "tagged", "adopted": "tagged"}
+    assert seen == {id_: by_ledger.get(held, held) for id_, held in known.items()}
+
+
 def test_an_empty_account_is_reported(purchaser: Purchaser):
     purchaser.open()
     told = purchaser("inspect")
