@@ -116,6 +116,26 @@ def test_the_money_spent_this_month_counts_at_an_approval():
     assert [said.who for said in after.verdicts] == ["ana"]
 
 
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (
+            {"budget": {"perPurchaseUsd": 100, "monthlyUsd": 500_000}},
+            "over the ceiling of \\$100 for one purchase",
+        ),
+        ({"budget": {"perPurchaseUsd": 100_000, "monthlyUsd": 100}}, "over the monthly budget of \\$100"),
+    ],
+    ids=["ceiling", "month"],
+)
+def test_what_the_documents_no_longer_allow_is_not_approved_and_can_be_refused(changed, sentence):
+    desk = Desk("one")
+    desk.spec = buying("one", **changed)
+    with pytest.raises(Refused, match=f"can no longer be bought: .*{sentence}"):
+        desk.says("ana", approved=True)
+    assert not desk.proposal.verdicts
+    assert desk.says("ana", approved=False) is PurchaseState.REFUSED
+
+
 # --- who is one person --------------------------------------------------------------------------------
 
 ROLE = "arn:aws:sts::123456789012:assumed-role/tidemill-operator"
