@@ -14,7 +14,7 @@ from tests.sim import scenario_builder as given
 from tests.sim.scenario_builder import PreparedScenario, deciding_by, deciding_wrongly, scenario_with, without
 from tidemill.model.errors import InvariantViolated
 from tidemill.model.nodes import InstanceState
-from tidemill.model.plan import Evict, ForceDelete, StartDrain, Terminate
+from tidemill.model.plan import Evict, ForceDelete, Recreate, StartDrain, Terminate
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec import Spec
 
@@ -55,6 +55,13 @@ IDLE_ON_DEMAND = scenario_with(
     given.pool(sources=[{"type": "on-demand"}]), jobs=[given.job(lasts="10m")], duration="2h"
 )
 GANG = scenario_with(reservations=[given.block()], jobs=[given.job(nodes=2, lasts="1h")], duration="2h")
+# Two hours are left when it loses a member: less than twice its grace and ten minutes.
+SLOW_GANG = scenario_with(
+    reservations=[given.block(duration="28h")],
+    jobs=[given.job(nodes=2, lasts="9h", grace="1h", checkpointEvery="10m")],
+    faults=[given.fault("1h", "node-dies")],
+    duration="3h",
+)
 HAND_OVER = scenario_with(
     reservations=[
         given.block("a"),
@@ -120,6 +127,7 @@ CASES: dict[str, tuple[int, PreparedScenario, dict[str, Any]]] = {
     "keeps what never registered GPUs": (7, NO_GPUS, {"decide": without(Terminate)}),
     "keeps what it drained": (7, IDLE_ON_DEMAND, {"decide": without(Terminate)}),
     "admits half a gang": (8, GANG, {"decide": deciding_wrongly(mutants.admits_the_first_of_a_gang)}),
+    "lets the rest of a gang run on": (8, SLOW_GANG, {"decide": without(Recreate)}),
     "moves a service all at once": (9, HAND_OVER, {"decide": deciding_wrongly(mutants.ignores_budgets)}),
     "swaps a pair before it is Ready": (
         9,

@@ -14,8 +14,8 @@ JOIN_BOUND = timedelta(minutes=25)
 READY_BOUND = timedelta(minutes=30)
 # An emptied node is terminated in the next tick; ten minutes are a resync, the rest a throttled API.
 EMPTY_BOUND = timedelta(minutes=15)
-# 8: a member that leaves has its grace, and only its replacement proves the loss; then the survivors have theirs, and
-# their replacements take a tick.
+# 8: a member that leaves has its grace, and only its replacement proves the loss. Then the survivors are told to stop
+# at once; those that are going are neither admitted nor started.
 GANG_BOUND = timedelta(minutes=10)
 
 
@@ -73,16 +73,16 @@ class Gangs:
                 self._broken.pop(job.name, None)
                 continue
             since = self._broken.setdefault(job.name, now)
-            if truth.able_for(since, now) > GANG_BOUND + 2 * job.terms.grace:
+            if truth.able_for(since, now) > GANG_BOUND + job.terms.grace:
                 sizes = f"{admitted} admitted and {started} started of {job.pods}"
                 yield 8, (job.name, f"{sizes} since {format_instant(since)}")
 
 
 def _members(truth: Truth, job: JobTruth) -> tuple[int, int]:
     pods = truth.cluster.pods
-    members = [pods[uid] for uid in job.members.values() if uid in pods]
-    started = sum(pod.started_at is not None and pod.deleting_until is None for pod in members)
-    return sum(not pod.gated for pod in members), started
+    staying = [pods[uid] for uid in job.members.values() if uid in pods and pods[uid].deleting_until is None]
+    started = sum(pod.started_at is not None for pod in staying)
+    return sum(not pod.gated for pod in staying), started
 
 
 def _is_karpenters(truth: Truth, job: JobTruth) -> bool:
