@@ -101,6 +101,9 @@ def test_it_is_listed_and_rebuilt_and_said_to_be_in_doubt(wired: Wired, office: 
     )
     shown = office("inspect")
     assert f"reservation {block['id']} of deployment" in shown.out + shown.err
+    assert f"There, but their records cannot be read: {block['id']}" in shown.out
+    assert "AWS shows no block" not in shown.out
+    assert "No trap found in what could be read." in shown.out
 
 
 STRANGE_EXTENSION: dict[str, dict[str, Any]] = {

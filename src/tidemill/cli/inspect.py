@@ -180,7 +180,7 @@ def _print_tables(found: Inspection, problems: tuple[Problem, ...]) -> None:
         _print_groups(found)
     if found.untracked:
         click.echo(f"Untracked (no owner tag): {', '.join(found.untracked)}\n")
-    _print_traps(found.traps, looked=found.blocks is not None)
+    _print_traps(found.traps, looked=found.blocks is not None, unread=bool(found.unread))
     _print_claims(found, problems)
     for line in _limits_of_inspection(found):
         click.echo(line)
@@ -189,8 +189,11 @@ def _print_tables(found: Inspection, problems: tuple[Problem, ...]) -> None:
 def _print_blocks(found: Inspection) -> None:
     if found.blocks is None:
         return
-    if not found.blocks:
+    if found.unread:
+        click.echo(f"There, but their records cannot be read: {', '.join(found.unread)}\n")
+    elif not found.blocks:
         click.echo("AWS shows no block and no on-demand reservation.\n")
+    if not found.blocks:
         return
     rows = table(
         "reservation", "what", "state", "from, to (UTC)", "EC2 ends them", "extend until", "idle", "owner",
@@ -293,9 +296,11 @@ def _hook(group: InspectedGroup) -> str:
     return "none" if group.hook_s is None else f"{group.hook_s} s"
 
 
-def _print_traps(found: tuple[Trap, ...], *, looked: bool) -> None:
-    if not found:
-        click.echo("No trap found." if looked else "Blocks could not be read, so traps were not checked.")
+def _print_traps(found: tuple[Trap, ...], *, looked: bool, unread: bool) -> None:
+    if not found and looked:
+        click.echo("No trap found in what could be read." if unread else "No trap found.")
+    elif not found:
+        click.echo("Blocks could not be read, so traps were not checked.")
     else:
         click.echo(f"{counted(len(found), 'trap')} found")
     for number, trap in enumerate(found, 1):

@@ -108,6 +108,7 @@ class Inspection:
     traps: tuple[Trap, ...]
     claims: tuple[Claim, ...]
     not_read: tuple[NotRead, ...]
+    unread: tuple[str, ...] = ()  # ids that AWS lists with a record that cannot be read: in no list above
 
 
 def inspection(survey: Survey, catalog: Catalog, spec: Spec | None = None) -> Inspection:
@@ -139,6 +140,7 @@ def inspection(survey: Survey, catalog: Catalog, spec: Spec | None = None) -> In
         traps=traps(survey, catalog),
         claims=() if spec is None else tuple(_claim(block, spec) for block in survey.reservations or ()),
         not_read=survey.missed,
+        unread=tuple(one.id for one in survey.unread),
     )
 
 
