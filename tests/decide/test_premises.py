@@ -8,12 +8,14 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.decide.builders import ahead, hourly_pool, node, pod, spec, world
-from tests.decide.purchases import buying, intent
+from tests.decide.builders import ago, ahead, block, hourly_pool, node, of, pool, replica, spec, world
+from tests.decide.builders import plan as capacity_plan
+from tests.decide.purchases import buying, intent, search
 from tests.decide.worlds import SPEC, worlds
 from tidemill.decide import decide
+from tidemill.decide.placement.candidate_nodes import BOOT
 from tidemill.model.capacity import SourceKind
-from tidemill.model.plan import Plan
+from tidemill.model.plan import Plan, SearchOffers
 from tidemill.model.purchases import NOTHING_SPENT, Spending
 from tidemill.model.world import World
 from tidemill.wording import sentence
@@ -39,7 +41,7 @@ def without_wake(plan: Plan) -> Plan:
 def test_a_plan_that_holds_is_what_would_be_decided_again(there: World, minutes: int, usd: float):
     plan, later = decide(SPEC, there), moved(there, minutes, usd)
     if not plan.actions and plan.holds_at(later.now, later.spending, there.spending):
-        assert without_wake(decide(SPEC, later)) == without_wake(plan)
+        assert without_wake(decide(SPEC, later)) == without_wake(plan.told_at(later.now))
 
 
 def test_a_purchase_over_the_months_budget_reads_what_is_spent():
@@ -65,9 +67,33 @@ def test_a_plan_holds_until_it_wakes():
     assert not plan.holds_at(ahead("10m"), SOME, SOME)
 
 
-def test_a_plan_that_tells_when_a_node_is_up_holds_for_its_instant_only():
-    documents = spec(hourly_pool("g6", "g6.xlarge"))
-    plan = decide(documents, world(pod(gpus=1)))
-    assert plan.made_at == ahead("0s")
-    assert plan.holds_at(ahead("0s"), SOME, NOTHING_SPENT)
-    assert not plan.holds_at(ahead("1s"), NOTHING_SPENT, NOTHING_SPENT)
+def test_a_plan_that_tells_when_a_node_is_up_tells_it_anew_when_it_is_used_again():
+    documents = spec(pool(provisioner="karpenter"))
+    there = world(block(free=4), replica(gpus=8, pinned_to="cr-1"))
+    plan, later = decide(documents, there), replace(there, now=ahead("7m"))
+    assert not plan.actions
+    assert [one.earliest for one in plan.unmet] == [ahead("0s") + BOOT]
+    assert plan.holds_at(later.now, NOTHING_SPENT, NOTHING_SPENT)
+    assert plan.told_at(later.now) == decide(documents, later)
+    assert [one.earliest for one in plan.told_at(later.now).unmet] == [ahead("7m") + BOOT]
+
+
+def test_a_plan_without_an_offer_holds_until_the_question_to_ec2_is_another_one():
+    """A window that has begun is asked for from now on: as it becomes shorter, so does the block."""
+    span = {
+        "name": "week",
+        "from": ago("1h"),
+        "to": ahead("2d10m"),
+        "instanceType": "p5.48xlarge",
+        "instances": 4,
+    }
+    documents = buying(document=capacity_plan(demand=[span]))
+    (asked,) = of(decide(documents, world()), SearchOffers)
+    there = world(search(asked.query))
+    found = decide(documents, there)
+    assert not found.actions
+    for minutes in range(1, 30):
+        later = replace(there, now=there.now + timedelta(minutes=minutes))
+        if found.holds_at(later.now, NOTHING_SPENT, NOTHING_SPENT):
+            assert without_wake(decide(documents, later)) == without_wake(found)
+    assert found.wake_at == ahead("10m")

@@ -46,7 +46,7 @@ class DecisionContext:
         self.spec = spec
         self._spending = RecordedSpending(world.spending)
         self.world = replace(world, spending=self._spending)
-        self._tells_time = False
+        self._counted_from_now: set[str] = set()
         self.now = world.now
         self.owner = spec.platform.spec.deployment
         self.templates = templates(spec)
@@ -68,6 +68,7 @@ class DecisionContext:
         self.wake_at: datetime | None = None
         self.usable: dict[tuple[str, int], list[Reservation]] = {}  # by pool and source; computed once
         self.waiting: list[QueueItem] = []  # in the order of the queue
+        self.estimated: dict[str, Reservation] = {}  # a forecast tells when their free slots get nodes
         self.placed: set[str] = set()  # pools in which this plan places a pending pod
         table = self.table = self.memory.of(NodeTable)
         table.update(spec, world, self.owner)
@@ -148,6 +149,11 @@ class DecisionContext:
     def hold(self, pod: Pod, code: UnmetCode, reason: HoldReason, earliest: datetime | None = None) -> None:
         self.unmet[pod.uid] = self.unmet_of(pod, code, reason, earliest)
 
+    def hold_for(self, delay: timedelta, pod: Pod, code: UnmetCode, reason: HoldReason) -> None:
+        """It could run so long after this instant, whenever that is: where the plan is used again, it is told anew."""
+        self._counted_from_now.add(pod.uid)
+        self.hold(pod, code, reason, self.now + delay)
+
     def unmet_of(self, pod: Pod, code: UnmetCode, reason: HoldReason, earliest: datetime | None) -> Unmet:
         """The same object as in the last decision if it says the same."""
         unmet = self._last_unmet.get(pod.uid)
@@ -170,11 +176,6 @@ class DecisionContext:
         if at is not None and at > self.now and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
 
-    def from_now(self, delay: timedelta) -> datetime:
-        """An instant that moves with the clock, to be told. The plan then holds for this instant only."""
-        self._tells_time = True
-        return self.now + delay
-
     def plan(self) -> Plan:
         return Plan(
             tuple(self.actions),
@@ -182,7 +183,8 @@ class DecisionContext:
             tuple(self.warnings),
             self.wake_at,
             frozenset(self._spending.read),
-            self.now if self._tells_time else None,
+            self.now,
+            frozenset(self._counted_from_now),
         )
 
     # --- the world joined up ---

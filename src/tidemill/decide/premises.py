@@ -1,8 +1,8 @@
 """What one decision read of what moves by itself: money that is spent by the hour, and the clock.
 
 A plan may be used again as long as what it read is the same (`Plan.holds_at`). Whoever reads a figure of the world's
-spending reads it through here, so nobody has to say so; whoever tells an instant that moves with the clock asks
-`DecisionContext.from_now` for it.
+spending reads it through here, so nobody has to say so. An instant that is counted from now, and told, is set by
+`DecisionContext.hold_for`: it is counted again where the plan is used again (`Plan.told_at`).
 """
 
 from __future__ import annotations

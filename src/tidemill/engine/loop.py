@@ -145,7 +145,7 @@ class Engine:
         world = self._planner.with_result(world)
         observed_s = self._now_s()
         # 2 decide: what to do about it, unless it is the very world that asked for nothing a while ago
-        plan = self._last_plan if self._is_unchanged(world) else self._plan(world)
+        plan = self._last_plan.told_at(world.now) if self._is_unchanged(world) else self._plan(world)
         self._last_world, self._last_plan = world, plan
         decided_s = self._now_s()
         # 3 act: one outcome per action

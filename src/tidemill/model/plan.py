@@ -5,8 +5,8 @@ A Plan is data. `act` carries it out, the rehearsal and `tidemill plan` print it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemill.model.offers import ExtensionQuery, OfferQuery
@@ -250,6 +250,9 @@ class Unmet:
     reason: HoldReason
     earliest: datetime | None = None  # the earliest instant at which it could run, where that is known
 
+    def moved(self, by: timedelta) -> Unmet:
+        return replace(self, earliest=None if self.earliest is None else self.earliest + by)
+
 
 @dataclass(frozen=True, slots=True)
 class Warning:
@@ -265,18 +268,25 @@ class Plan:
     unmet: tuple[Unmet, ...] = ()
     warnings: tuple[Warning, ...] = ()
     wake_at: datetime | None = None  # with no event before, nothing would be decided differently until then
-    # What it was made from besides: the figures of `Spending` that were read, and the instant, where it tells one that
-    # moves with the clock. Two plans that say the same are equal whatever they were made from.
+    # What it was made from besides: the figures of `Spending` that were read, when it was made, and the pods whose
+    # `earliest` is counted from then. Two plans that say the same are equal whatever they were made from.
     figures_read: frozenset[str] = field(default=frozenset(), compare=False)
     made_at: datetime | None = field(default=None, compare=False)
+    counted_from_then: frozenset[str] = field(default=frozenset(), compare=False)
 
     def holds_at(self, now: datetime, spending: Spending, spent_then: Spending) -> bool:
         """Whether it is still what would be decided, if nothing else of the world has changed."""
         if self.wake_at is not None and now >= self.wake_at:
             return False
-        if self.made_at is not None and now != self.made_at:
-            return False
         return all(getattr(spending, name) == getattr(spent_then, name) for name in self.figures_read)
+
+    def told_at(self, now: datetime) -> Plan:
+        """As it would be told at another instant at which it holds."""
+        if not self.counted_from_then or self.made_at is None:
+            return self
+        passed, moving = now - self.made_at, self.counted_from_then
+        unmet = tuple(one.moved(passed) if one.pod in moving else one for one in self.unmet)
+        return replace(self, unmet=unmet, made_at=now)
 
 
 NOT_YET = "not-yet"  # the label of errors.NotYet

@@ -300,7 +300,10 @@ class ReplicaSlots:
 
 
 def launched_at(context: DecisionContext, one: Reservation) -> datetime:
-    """When a slot without a node gets one. Where EC2 still cleans up after the last instance, within minutes."""
+    """When a slot without a node gets one. Where EC2 still cleans up after the last instance, within minutes. Whoever
+    asks has an estimate that is good for so long, and the context knows of which reservations there is one."""
+    if one.available:
+        context.estimated[one.id] = one
     if one.start >= context.now or not one.available:
         return one.start
     return one.start + (context.now - one.start) // LOOK_AGAIN * LOOK_AGAIN

@@ -3,7 +3,7 @@ move. Reasons have instants and not time left, so that they stay the same while 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
@@ -37,33 +37,35 @@ def warn_of_shortages(context: DecisionContext) -> None:
 class _ForecastCache:
     def __init__(self) -> None:
         self.follow_from: tuple[object, ...] = ()
+        self.estimated: tuple[Reservation, ...] = ()  # those whose estimated launches the forecasts read
+        self.launched: tuple[datetime, ...] = ()  # the estimates
         self.forecasts: list[ServiceForecast] = []
 
 
 def _forecasts(context: DecisionContext) -> list[ServiceForecast]:
     """Computed again only where their inputs have changed: most events are about jobs."""
-    world = context.world
-    empty = [
-        reservation
-        for reservation in world.reservations
-        if reservation.available and reservation.owner == context.owner
-    ]
-    for reservation in empty:
-        context.wake(launched_at(context, reservation) + LOOK_AGAIN)
+    world, cache = context.world, context.memory.of(_ForecastCache)
     follow_from: tuple[object, ...] = (
         world.reservations,
         world.workloads,
         world.budgets,
         tuple((view.facts.standing, view.drain_from) for view in context.views),
-        tuple(launched_at(context, reservation) for reservation in empty),
         tuple(pod for pod in world.pods if pod.workload in context.workloads),  # how long they took to load
         dict(context.table.counts),
         dict(context.table.daemons),
     )
-    cache = context.memory.of(_ForecastCache)
-    if cache.follow_from != follow_from:
+    if cache.follow_from != follow_from or cache.launched != _launched(context, cache.estimated):
+        context.estimated.clear()
         cache.follow_from, cache.forecasts = follow_from, forecast(context)
+        cache.estimated = tuple(context.estimated.values())
+        cache.launched = _launched(context, cache.estimated)
+    for at in cache.launched:
+        context.wake(at + LOOK_AGAIN)
     return cache.forecasts
+
+
+def _launched(context: DecisionContext, reservations: Iterable[Reservation]) -> tuple[datetime, ...]:
+    return tuple(launched_at(context, reservation) for reservation in reservations)
 
 
 def _is_news(context: DecisionContext, service: ServiceForecast) -> bool:

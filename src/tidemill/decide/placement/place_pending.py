@@ -189,7 +189,7 @@ def _hold_for_launch(
     launched = (
         HoldReason(kind, name=type_, source=option.source.label) if option is not None else HoldReason(kind)
     )
-    context.hold(pod, "launching", launched, context.from_now(BOOT))
+    context.hold_for(BOOT, pod, "launching", launched)
 
 
 def _stop_broken(context: DecisionContext, item: QueueItem) -> bool:

@@ -286,6 +286,15 @@ def query_for(
         else context.now
     )
     duration = round_up_duration(gap.end - start)
+    # From these instants on it is another question, or one that moves with the clock.
+    shorter = [one for one in LEGAL_DURATIONS if duration is None or one < duration]
+    for at in (
+        gap.start - plan.spec.overlap,
+        grid_at_or_before(needed_from(context, plan, gap)),
+        gap.start,
+        gap.end - shorter[-1] if shorter else None,
+    ):
+        context.wake(at)
     if duration is None:
         context.warn(window.name, PurchaseWarning(PurchaseWarningKind.TOO_LONG))
         return None
