@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
+import threading
 from contextlib import closing
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -330,6 +334,52 @@ def test_looking_makes_no_ledger_and_binds_none(wired: Wired, office: AwsOffice)
     told = office("blocks")
     assert told.code == 1
     assert "this ledger belongs to region us-east-1, not to us-east-2" in told.err
+
+
+class _Version(BaseHTTPRequestHandler):
+    """As much of an API server as the controller asks before it looks at AWS."""
+
+    def do_GET(self) -> None:
+        body = b'{"major": "1", "minor": "33", "gitVersion": "v1.33.0"}'
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.mark.requirement("CB-4")
+@pytest.mark.parametrize(
+    ("region", "code", "says"),
+    [
+        ("us-east-2", 3, "this account may not use ec2:DescribeSubnets in us-east-2"),
+        ("us-east-1", 2, "none of its subnets (subnet-0ff) is in us-east-1"),
+    ],
+    ids=["a region that is not ours", "subnets of another region"],
+)
+def test_a_controller_with_a_mistyped_region_ends_before_it_makes_a_ledger(
+    wired: Wired, office: AwsOffice, region: str, code: int, says: str
+):
+    office.write(mode="auto", approval=AUTO, region=region, subnets={f"{region}a": ["subnet-0ff"]})
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Version) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        config = office.folder / "config"
+        config.write_text(
+            f"clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:{server.server_port}'}}}}]\n"
+            "users: [{name: me, user: {token: t}}]\n"
+            "contexts: [{name: a, context: {cluster: a, user: me}}]\ncurrent-context: a\n"
+        )
+        command = ("run", "-f", str(office.documents), "--aws", "--kubeconfig", str(config))
+        done = subprocess.run(
+            (sys.executable, "-m", "tidemill", *command), capture_output=True, text=True, check=False, timeout=90,
+            env=os.environ | office.environment(),
+        )  # fmt: skip
+        server.shutdown()
+    assert (done.returncode, says in done.stderr) == (code, True), done.stderr
+    assert untouched(wired, office)
 
 
 def _minutes(number: int) -> timedelta:
