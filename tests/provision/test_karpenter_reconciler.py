@@ -12,9 +12,12 @@ from tests.provision.test_karpenter import NOW, block, pool
 from tidemill.model.capacity import ReservationState, Source, SourceKind
 from tidemill.model.errors import Gone, PortError
 from tidemill.model.nodes import Instance, InstanceState, KubeNode, Node
+from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
 from tidemill.model.purchases import Spending
+from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.model.world import World
 from tidemill.provision.karpenter.reconciler import KarpenterReconciler
+from tidemill.spec.units import parse_duration
 from tidemill.wording import sentence
 
 A = Source(SourceKind.BLOCK, "cr-a")
@@ -95,6 +98,31 @@ def test_karpenter_may_launch_nothing_by_the_hour_when_the_money_is_spent(spent_
     reconciler.reconcile(world(block("cr-a")))
     reconciler.reconcile(world(block("cr-a"), spending=spending))
     assert cluster.node_pool("train-on-demand")["limits"]["cpu"] == cpus
+
+
+MONEY = DrainReason(DrainKind.MONEY_ENDS, NOW, "on-demand", "train")
+
+
+@pytest.mark.requirement("PE-18")
+@pytest.mark.parametrize(
+    ("grace", "drained", "launches"), [("30s", None, True), ("3h", None, False), ("30s", MONEY, False)]
+)
+def test_karpenter_may_launch_nothing_that_the_engine_would_drain_at_once_for_want_of_money(
+    grace, drained, launches
+):
+    """Money for less than three hours more. How early a source is drained, its pods decide, not the pool alone."""
+    overflow = {"type": "on-demand", "maxHourlyUsd": 240, "maxMonthlyUsd": 1000}
+    money = {**KARPENTER, "budget": {"monthlyUsd": 5000}}
+    sources = [{"type": "block"}, overflow]
+    spec = documents(platform=money, provisioner="karpenter", sources=sources, limits={"nodes": 9})
+    spending = Spending(0, ((("train", SourceKind.ON_DEMAND), 850.0),))
+    pod = Pod("one", "ml", "one", PodShape(), Terms(grace=parse_duration(grace)), PodPhase.PENDING, NOW)
+    machine = KubeNode("n-1", "i-1", NOW, True, (), draining_since=NOW, drain_reason=drained)
+    nodes = (Node(node(Source(SourceKind.ON_DEMAND)).instance, machine),) if drained else ()
+    cluster = Cluster()
+    seen = world(nodes=nodes, pods=(pod,), spending=spending)
+    KarpenterReconciler(spec, cluster).reconcile(seen)
+    assert (cluster.node_pool("train-on-demand")["limits"]["cpu"] != "0") == launches
 
 
 # --- a slip in a document ---------------------------------------------------------------------------

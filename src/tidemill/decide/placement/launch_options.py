@@ -6,24 +6,26 @@ counted; a source that just failed rests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
 from tidemill.catalog import InstanceType
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.deadlines import NO_END, SHORTEST_LEAD, End
+from tidemill.decide.deadlines import NO_END, SHORTEST_LEAD, End, pod_lead
 from tidemill.decide.launches import InFlight
 from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
+from tidemill.model.nodes import Node
 from tidemill.model.plan import Launch
+from tidemill.model.pods import Pod
 from tidemill.model.purchases import LaunchIntent
-from tidemill.model.reasons import LaunchReason
+from tidemill.model.reasons import DrainKind, LaunchReason
 from tidemill.model.resources import Resources
 from tidemill.model.world import World
-from tidemill.spec import Spec
+from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import Allowance, ComputePool, SourceSpec, matching_types
 from tidemill.spec.usable_blocks import refusal
 
@@ -268,7 +270,37 @@ def affords_a_node(spec: Spec, world: World, pool: ComputePool, source: SourceSp
     out = money_runs_out_at(spec, world, pool.name, kind, min(filter(None, rates), default=0.0))
     if out is None:
         return True
-    return world.now + LEAST_RUN + max(SHORTEST_LEAD, pool.spec.drain.lead or SHORTEST_LEAD) <= out
+    nodes = [
+        node
+        for node in world.nodes
+        if node.instance is not None and node.instance.pool == pool.name and node.instance.source.kind is kind
+    ]
+    if any(_is_drained_for_money(node) for node in nodes):
+        return False
+    own = pool.spec.drain
+    leads = (pod_lead(pod, checkpoint=own.checkpoint) for pod in _affected(world, pool, kind, nodes))
+    return world.now + LEAST_RUN + max(SHORTEST_LEAD, own.lead or SHORTEST_LEAD, *leads) <= out
+
+
+def _is_drained_for_money(node: Node) -> bool:
+    why = node.kube.drain_reason if node.kube is not None else None
+    return why is not None and why.kind is DrainKind.MONEY_ENDS
+
+
+def _affected(world: World, pool: ComputePool, kind: SourceKind, nodes: Iterable[Node]) -> Iterator[Pod]:
+    """Pods that decide how early the source is drained: those on its nodes, and those that may come to them."""
+    for node in nodes:
+        bound = world.pods_by_node.get(node.kube.name, ()) if node.kube is not None else ()
+        yield from (pod for pod in bound if not pod.daemon)
+    labels = {**pool.spec.labels, names.LABEL_POOL: pool.name}
+    for pod in world.pods:
+        if (
+            not pod.node
+            and pod.pinned_to in ("", kind.value)
+            and not pod.daemon
+            and all(labels.get(key, value) == value for key, value in pod.shape.node_selector)
+        ):
+            yield pod
 
 
 def plan_launch(context: DecisionContext, option: LaunchOption, count: int, reason: LaunchReason) -> None:
