@@ -130,16 +130,8 @@ COLD: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("method", "cold"),
-    # Karpenter launches evicted replicas on the block that ends, while its NodePool is there: see designs/0007.
-    [
-        (method, cold)
-        for method in METHODS
-        for cold in COLD
-        if (method, "Karpenter" in cold) != ("evict", True)
-    ],
-)
+@pytest.mark.parametrize("cold", COLD)
+@pytest.mark.parametrize("method", METHODS)
 def test_prepaid_slots_without_nodes_are_asked_for_in_time(method: str, cold: str) -> None:
     """Nobody keeps nodes up there: they come for pending replicas, which must ask before their own nodes end."""
     prepared, how = two_blocks(METHODS[method]), dict(COLD[cold])

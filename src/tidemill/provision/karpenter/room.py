@@ -37,6 +37,7 @@ class Demand:
     used: Mapping[str, Use] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)  # pods; "": any source would do
     turn: int = 0
+    ending: frozenset[str] = frozenset()  # being drained because they end
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,21 @@ def demand_of(spec: Spec, pool: ComputePool, world: World, node_pools: Iterable[
         if not pod.node and _waits_for(pod, pool):
             waiting[pod.pinned_to] = waiting.get(pod.pinned_to, 0) + 1
     hourly = sum(source.type in waiting or "" in waiting for source in pool.spec.sources)
-    return Demand(used, waiting, _turn(world.now) if hourly > 1 else 0)
+    return Demand(used, waiting, _turn(world.now) if hourly > 1 else 0, _ending(pool, world.nodes))
+
+
+def _ending(pool: ComputePool, nodes: Iterable[Node]) -> frozenset[str]:
+    """Karpenter would launch there again, for the replicas that are made to leave."""
+    return frozenset(
+        node.instance.source.label
+        for node in nodes
+        if node.instance is not None
+        and node.instance.pool == pool.name
+        and node.instance.ends_at is None  # else AWS takes this instance alone
+        and node.kube is not None
+        and node.kube.drain_reason is not None
+        and node.kube.drain_reason.is_end
+    )
 
 
 def _seen(spec: Spec, pool: ComputePool, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
@@ -155,7 +170,12 @@ def divide(
     for use in demand.used.values():
         _take(free, use)
     has = {block.id: demand.used.get(block.source.label, {}).get(NODES, 0) for block in blocks}
-    rooms = dict(has)
+    # Replicas of a static NodePool are its nodes: fewer of them would end some.
+    rooms = {
+        block.id: has[block.id] if static or block.source.label not in demand.ending else 0
+        for block in blocks
+    }
+    blocks = [block for block in blocks if block.source.label not in demand.ending]
     begun = [block for block in blocks if needs_room(block, now)]
     for block in begun:
         asked = _kept_warm(pool, block) - has[block.id] if static else 0
