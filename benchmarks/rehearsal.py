@@ -1,7 +1,8 @@
 """How fast is a rehearsal? 30 days, 200 nodes, 5,000 jobs; printed as simulated seconds per wall second.
 
     python -m benchmarks.rehearsal [--days 30] [--nodes 200] [--jobs 5000] [--seed 1] [--json]
-    python -m benchmarks.rehearsal --from-scratch                 # every decision starts from nothing
+    python -m benchmarks.rehearsal --from-scratch                 # every tick decides, and from nothing
+    python -m benchmarks.rehearsal --compare                      # both, one after the other, and how many times dearer
     python -m benchmarks.rehearsal --waiting 500 1500 5000        # how the time grows with the queue of two nodes
 
 Four blocks of 28 days end one after the other, so that drains and hand-overs are part of it; a fifth of the
@@ -143,49 +144,32 @@ def from_nothing(documents: Spec, world: World) -> Plan:
     return decide(documents, world)
 
 
-def growth(sizes: list[int], days: int, seed: int, decide: Decide) -> list[dict[str, float]]:
-    rows = []
+def growth(sizes: list[int], days: int, seed: int, ways: dict[str, Decide]) -> list[dict[str, float]]:
+    """A row for each size. `times`: what a job costs, compared with the first size; 1 is linear."""
+    rows: list[dict[str, float]] = []
     for jobs in sizes:
-        rehearsal = Rehearsal(spec(2), queue(jobs, days), seed, decide=decide)
-        began = time.process_time()
-        rehearsal.run()
-        cpu_s = time.process_time() - began
-        per_tick_ms = round(1000 * cpu_s / rehearsal.ticks, 2)
-        rows.append(
-            {"jobs": jobs, "cpu_s": round(cpu_s, 2), "ticks": rehearsal.ticks, "ms_per_tick": per_tick_ms}
-        )
+        row: dict[str, float] = {"jobs": jobs}
+        for way, deciding in ways.items():
+            rehearsal = Rehearsal(spec(2), queue(jobs, days), seed, decide=deciding)
+            began = time.process_time()
+            rehearsal.run()
+            cpu_s = time.process_time() - began
+            first = rows[0] if rows else {"jobs": jobs, f"{way} cpu_s": cpu_s}
+            row[f"{way} cpu_s"] = round(cpu_s, 2)
+            row[f"{way} times"] = round((cpu_s / jobs) / (first[f"{way} cpu_s"] / first["jobs"]), 2)
+            row["ticks"] = rehearsal.ticks
+        rows.append(row)
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--days", type=int)
-    parser.add_argument("--nodes", type=int, default=200)
-    parser.add_argument("--jobs", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--from-scratch", action="store_true", help="remember nothing between decisions")
-    parser.add_argument("--waiting", type=int, nargs="+", metavar="JOBS", help="growth with the queue")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    chosen: Decide = from_nothing if args.from_scratch else decide
-    if args.waiting:
-        rows = growth(args.waiting, args.days or 3, args.seed, chosen)
-        if args.json:
-            print(json.dumps(rows, indent=2))
-            return
-        for row in rows:
-            print("  ".join(f"{name} {value:>8,}" for name, value in row.items()))
-        return
-    days = args.days or 30
-    rehearsal = Rehearsal(spec(args.nodes), scenario(days, args.nodes, args.jobs), args.seed, decide=chosen)
+def month(days: int, nodes: int, jobs: int, seed: int, decide: Decide) -> dict[str, float]:
+    rehearsal = Rehearsal(spec(nodes), scenario(days, nodes, jobs), seed, decide=decide)
     began, cpu_began = time.perf_counter(), time.process_time()
     rehearsal.run()
     wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     outcome = tally(rehearsal, scenario="month", wall_s=wall_s)
     most_nodes = max((point for point in outcome.series.ready), default=0) // 8
-    figures = {
+    return {
         "simulated_s_per_wall_s": round(outcome.simulated_hours * 3600 / wall_s),
         "wall_s": round(wall_s, 2),
         "cpu_s": round(cpu_s, 2),
@@ -197,12 +181,55 @@ def main() -> None:
         "finished": sum(job.state == "finished" for job in outcome.jobs),
         "gpu_hours_used_percent": round(100 * outcome.gpu_hours["used"] / outcome.gpu_hours["paid"]),
     }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--days", type=int)
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--from-scratch", action="store_true", help="remember nothing between decisions")
+    parser.add_argument("--compare", action="store_true", help="from scratch and as it is, and the ratio")
+    parser.add_argument("--waiting", type=int, nargs="+", metavar="JOBS", help="growth with the queue")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    ways: dict[str, Decide] = {}
+    if args.from_scratch or args.compare:
+        ways["from scratch"] = from_nothing
+    if not args.from_scratch:
+        ways["as it is"] = decide
+    if args.waiting:
+        rows = growth(args.waiting, args.days or 3, args.seed, ways)
+        if args.json:
+            print(json.dumps(rows, indent=2))
+            return
+        print("  ".join(f"{name:>20}" for name in rows[0]))
+        for row in rows:
+            print("  ".join(f"{value:>20,}" for value in row.values()))
+        return
+    days = args.days or 30
+    found = {way: month(days, args.nodes, args.jobs, args.seed, one) for way, one in ways.items()}
     if args.json:
-        json.dump(figures, sys.stdout, indent=2)
+        json.dump(found if args.compare else next(iter(found.values())), sys.stdout, indent=2)
         print()
-    else:
-        for name, value in figures.items():
-            print(f"{name:>24}  {value:,}")
+        return
+    columns = list(found.values())
+    if len(columns) > 1:
+        print(" " * 24, *(f"{way:>14}" for way in found), f"{'times dearer':>14}")
+    for name in columns[0]:
+        ratio = [columns[0][name] / columns[1][name]] if len(columns) > 1 and name in _COMPARED else []
+        print(
+            f"{name:>24}",
+            *(f"{column[name]:>14,}" for column in columns),
+            *(f"{one:>14.2f}" for one in ratio),
+        )
+
+
+# Of these a ratio says something.
+_COMPARED = ("wall_s", "cpu_s", "ms_per_tick")
 
 
 if __name__ == "__main__":

@@ -202,8 +202,11 @@ class DecisionContext:
         self.attention = [view for view in self.views if not view.calm]
 
     def _set_ends(self, ending: Ending, group: EndingGroup) -> None:
-        end = self._ends[ending] = self._compute_end(ending, group.views, group.lead)
-        for view in group.views if group.alone or end != group.end else group.fresh:
+        end = self._compute_end(ending, group.views, group.lead)
+        if group.end is not None and end == group.end:
+            end = group.end  # nodes that end together have the very same instants
+        self._ends[ending] = end
+        for view in group.views if group.alone or end is not group.end else group.fresh:
             view.end(end.deadline, end.drain_from)
             instance = view.node.instance
             if instance is not None and instance.ends_at is not None:

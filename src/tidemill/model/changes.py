@@ -7,17 +7,25 @@ from operator import is_
 from typing import TypeVar
 
 Member = TypeVar("Member")
+_AT_ONCE = 512  # compared without a look at the result
 
 
 def changed_span(old: Sequence[object], new: Sequence[object]) -> tuple[int, int, int]:
     """Where they differ: `old[start:old_stop]` became `new[start:new_stop]`. Compares by identity."""
     shorter = min(len(old), len(new))
-    start = bytes(map(is_, old, new)).find(0)
-    if start < 0:
-        start = shorter
-    tail = bytes(map(is_, reversed(old), reversed(new))).find(0)
-    tail = min(shorter if tail < 0 else tail, shorter - start)
+    start = _same(old, new)
+    tail = _same(old[start:][::-1], new[start:][::-1]) if start < shorter else 0
     return start, len(old) - tail, len(new) - tail
+
+
+def _same(old: Sequence[object], new: Sequence[object]) -> int:
+    """How many members are the same ones from the first on."""
+    shorter = min(len(old), len(new))
+    for start in range(0, shorter, _AT_ONCE):
+        piece = bytes(map(is_, old[start : start + _AT_ONCE], new[start : start + _AT_ONCE]))
+        if (first := piece.find(0)) >= 0:
+            return start + first
+    return shorter
 
 
 def changed(old: Sequence[Member], new: Sequence[Member]) -> tuple[list[Member], list[Member]]:

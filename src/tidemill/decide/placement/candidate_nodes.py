@@ -278,8 +278,8 @@ def _add_returning(context: DecisionContext, candidates: Candidates, in_flight: 
     Only gangs count on them: so a broken gang's other nodes are kept for it (PE-17) and not filled in between.
     """
     views: dict[str, int] = {}
-    for view in context.views:
-        views[view.facts.source.id] = views.get(view.facts.source.id, 0) + 1
+    for (_, _, source), together in context.table.groups.items():
+        views[source.id] = views.get(source.id, 0) + len(together.views)
     for reservation in context.world.reservations:
         if reservation.kind is not SourceKind.BLOCK or reservation.state is not ReservationState.ACTIVE:
             continue

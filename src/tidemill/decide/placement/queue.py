@@ -83,9 +83,10 @@ class _QueueCache:
 
     def __init__(self) -> None:
         self.queue: Queue | None = None
-        self.singles: list[Pod] = []
+        self.pods: Sequence[Pod] = ()  # all pods of the world that it follows from
         self.items: dict[str, QueueItem] = {}  # by pod uid: pods that wait by themselves
         self.whole: list[QueueItem] = []  # gangs in the queue
+        self.gangs_wait = False  # and nothing had to be said or done about any gang
         self.gangs: dict[tuple[str, str], tuple[tuple[Pod, ...], QueueItem]] = {}
         # By identity of a shape (kept alive with it): the same with the toleration that admission adds.
         self.admitted: dict[int, tuple[PodShape, PodShape]] = {}
@@ -97,33 +98,41 @@ def waiting(context: DecisionContext) -> Queue:
     queue = cache.queue
     if queue is None:
         queue = cache.queue = queue_of(context, ())
-    unbound = [pod for pod in context.world.pods if not pod.node]
-    singles = [pod for pod in unbound if pod.gang is None]
-    gone, new = changed(cache.singles, singles)
+    gone, new = changed(cache.pods, context.world.pods)
+    cache.pods = context.world.pods
     for pod in gone:
         if (item := cache.items.pop(pod.uid, None)) is not None:
             queue.remove(item)
     for pod in new:
-        if _waits(pod):
+        if pod.gang is None and _waits(pod):
             shapes = _shapes(context, (pod,)) if pod.gated else ()
             item = cache.items[pod.uid] = QueueItem((pod,), None, pod.gated, pod.pinned_to, shapes)
             queue.add(item)
-    cache.singles = singles
-    gangs = _gangs(context, unbound) if len(singles) < len(unbound) else []
+    if not cache.gangs_wait or any(pod.gang is not None for pod in (*gone, *new)):
+        _renew_gangs(context, cache, queue)
+    return queue
+
+
+def _renew_gangs(context: DecisionContext, cache: _QueueCache, queue: Queue) -> None:
+    said = (len(context.unmet), len(context.actions), len(context.warnings))
+    gangs = _gangs(context)
+    cache.gangs_wait = said == (len(context.unmet), len(context.actions), len(context.warnings))
     left, came = changed(cache.whole, gangs)
     for item in left:
         queue.remove(item)
     for item in came:
         queue.add(item)
     cache.whole = gangs
-    return queue
 
 
-def _gangs(context: DecisionContext, unbound: list[Pod]) -> list[QueueItem]:
+def _gangs(context: DecisionContext) -> list[QueueItem]:
+    """Of every gang with a pod that is not bound: what waits of it. Says why the others do not."""
     gangs: dict[tuple[str, str], list[Pod]] = {
-        (pod.namespace, pod.gang.name): [] for pod in unbound if pod.gang is not None
+        (pod.namespace, pod.gang.name): []
+        for pod in context.world.pods
+        if not pod.node and pod.gang is not None
     }
-    for pod in context.world.pods:
+    for pod in context.world.pods if gangs else ():
         if pod.gang is not None and (key := (pod.namespace, pod.gang.name)) in gangs:
             gangs[key].append(pod)
     return [item for members in gangs.values() for item in _gang_item(context, members)]

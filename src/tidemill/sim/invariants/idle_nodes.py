@@ -73,19 +73,30 @@ class IdleNodes:
 def _idle_nodes(truth: Truth) -> list[_Idle]:
     """Open nodes on prepaid capacity of ours, without any pod but daemons."""
     found = []
-    nodes = {node.instance_id: node for node in truth.cluster.view().nodes}
+    taken = {pod.node for pod in truth.cluster.pods.values() if not pod.daemon}
+    nodes = {
+        node.instance_id: node
+        for node in truth.cluster.view().nodes
+        if node.name not in taken
+        and node.opened_at is not None
+        and node.ready
+        and node.check != "failed"
+        and node.draining_since is None
+    }
     # EKS keeps to the end that a block had when the group was made: an extension does not reach it.
     extended = {extension.reservation_id for extension in truth.cloud.bought_extensions}
-    for history in truth.ours():
-        if history.now.source.kind not in PREPAID or history.now.ends_at is not None:
+    for history in truth.ours() if nodes else ():
+        if (
+            history.now.id not in nodes
+            or history.now.source.kind not in PREPAID
+            or history.now.ends_at is not None
+        ):
             continue
         if history.now.provisioner == Provisioner.MANAGED.value and history.now.source.id in extended:
             continue
-        kube, pool = nodes.get(history.now.id), truth.spec.pools.get(history.now.pool)
-        if kube is None or pool is None or kube.opened_at is None or not kube.ready or kube.check == "failed":
-            continue
-        if kube.draining_since is None and all(pod.daemon for pod in truth.cluster.pods_on(kube.name)):
-            found.append(_Idle(kube, history, pool, truth.deadline_of(history)))
+        pool = truth.spec.pools.get(history.now.pool)
+        if pool is not None:
+            found.append(_Idle(nodes[history.now.id], history, pool, truth.deadline_of(history)))
     return found
 
 

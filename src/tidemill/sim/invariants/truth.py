@@ -63,7 +63,8 @@ class Truth:
 
     def ours(self) -> Iterator[InstanceHistory]:
         """Pending and running instances with our owner tag."""
-        return (history for history in self.cloud.alive() if history.now.owner == self.owner)
+        owner = self.owner
+        return (history for history in self.cloud.alive() if history.now.owner == owner)
 
     def history_of_node(self, name: str) -> InstanceHistory | None:
         node_truth = next((node for node in self.cluster.nodes.values() if node.name == name), None)
