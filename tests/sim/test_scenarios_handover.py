@@ -330,8 +330,7 @@ def test_a_pin_that_does_not_name_the_successor_is_kept_and_a_warning_says_what_
 def with_bought_successor(duration: str = "60h", **pool: Any) -> given.PreparedScenario:
     """Block a ends on the 19th; the window lacks two instances from then on, and an hour beside it costs a day more."""
     window = {"name": "next", "from": "2026-11-18T11:30:00Z", "to": "2026-11-20T11:00:00Z", "instances": 2}
-    karpenter = {"version": "1.8.2", "staticCapacity": True}
-    on = {"karpenter": karpenter, "nodeRole": "arn:aws:iam::123456789012:role/ml-node"}
+    on = {"karpenter": {"version": "1.8.2"}, "nodeRole": "arn:aws:iam::123456789012:role/ml-node"}
     budget = {"perPurchaseUsd": 9000, "monthlyUsd": 20000}
     return scenario_with(
         given.pool(**pool),
@@ -367,7 +366,7 @@ def test_a_successor_bought_by_a_plan_is_used_and_the_service_moves_there() -> N
 def test_a_pool_pinned_to_one_id_is_handed_over_to_the_successor_that_its_plan_buys(provisioner: str) -> None:
     """The id that the documents name ends, nobody edits them, and no second of downtime is seen."""
     source = {"type": "block", "ids": [ID_A]}
-    pinned = with_bought_successor(provisioner=provisioner, sources=[source], warm=True)
+    pinned = with_bought_successor(provisioner=provisioner, sources=[source])
     rehearsal = pinned.prepare()
     rehearsal.run_until(after("50h"))
     (bought,) = [reservation for reservation in rehearsal.cloud.all_reservations() if reservation.intent_id]
