@@ -15,6 +15,7 @@ from tidemill.bench.bounds import lower_bound
 from tidemill.bench.checker.check import Fault, check
 from tidemill.bench.first_fit import first_fit, overlooked
 from tidemill.bench.mixes import build
+from tidemill.bench.ranked_bound import ranked_bound
 from tidemill.decide.packer.problem import Problem, Solution
 from tidemill.model.resources import amount
 from tidemill.spec.names import ACCELERATORS
@@ -63,7 +64,7 @@ def measure(
 ) -> list[Packing]:
     """The same problem for each solver, one after the other."""
     problem = build(mix, pods, seed)
-    bound = lower_bound(problem)
+    bound = max(lower_bound(problem), ranked_bound(problem) or 0.0)
     return [_measure(problem, bound, mix, seed, repeat, name) for name in solvers]
 
 

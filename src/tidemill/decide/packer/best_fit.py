@@ -24,13 +24,14 @@ from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_groups import PodGroup
 from tidemill.decide.packer.supply import Site
 
-# So few pods among so few classes fill one bin after the other: the rest of the bins stays for larger pods.
+# So few pods among so few classes fill one bin after the other: the rest of the bins stays for larger pods. On existing
+# nodes a few pods always do: all of these are tried before a node is opened, and the first with room will do.
 _FEW_PODS, _FEW_CLASSES = 8, 128
 # With one pod to so many classes, looking at all of them at once is cheaper than at a few for each pod.
 _CLASSES_A_POD = 24
 # How many classes a pod tries before a node grows or opens for it, those with least free first.
-_MOST_TRIED = 64
-_LAST_TRIED = 8 * _MOST_TRIED  # ... if none of them has room
+_FIRST_TRIED = 64
+_LAST_TRIED = 512  # ... if none of them has room
 _MOST_COMPARED = 16  # of those that take it; the last of many are rarely better
 
 Queue = list[tuple[PodGroup, list[int]]]  # groups with the same requests and eligibility, and their pods
@@ -42,13 +43,13 @@ def place_best_fit(packing: PackingState, queue: Queue, site: Site) -> Queue:
     if index is None or not index.classes or not packing.can_use_site(queue[0][0], site):
         return queue
     total = sum([len(pods) for _, pods in queue])
-    if total < _FEW_PODS and len(index.classes) <= _FEW_CLASSES:
+    existing = packing.by_site[site][0].node_index >= 0
+    is_batch = total * _CLASSES_A_POD >= len(index.classes)
+    if (total < _FEW_PODS or not is_batch) and (existing or len(index.classes) <= _FEW_CLASSES):
         return _rest(queue, lambda group, pods: _fill_tightest(packing, index, group, pods))
-    if total * _CLASSES_A_POD >= len(index.classes):
+    if is_batch:
         return _BatchPlacement(packing, index, queue).run()
-    # Existing nodes cost nothing: all of them are tried before a new one is opened.
-    limit = len(index.classes) if packing.by_site[site][0].node_index >= 0 else _MOST_TRIED
-    return _rest(queue, lambda group, pods: _place_one_by_one(packing, index, group, pods, limit))
+    return _rest(queue, lambda group, pods: _place_one_by_one(packing, index, group, pods))
 
 
 def _rest(queue: Queue, place: Callable[[PodGroup, list[int]], list[int]]) -> Queue:
@@ -59,6 +60,8 @@ def _rest(queue: Queue, place: Callable[[PodGroup, list[int]], list[int]]) -> Qu
 
 def _fill_tightest(packing: PackingState, index: BinIndex, group: PodGroup, pods: list[int]) -> list[int]:
     """Fill one bin after the other, first where least is free of what the pods request most."""
+    if not index.has_bin_for(group.blocked_by):
+        return pods
     done, total, blocked_by = 0, len(pods), group.blocked_by
     for bin_class in index.tightest(*group.requests[0], len(index.classes)):
         each = fit_count(bin_class.free, group.requests)
@@ -78,16 +81,14 @@ def _fill_tightest(packing: PackingState, index: BinIndex, group: PodGroup, pods
     return pods[done:] if done else pods
 
 
-def _place_one_by_one(
-    packing: PackingState, index: BinIndex, group: PodGroup, pods: list[int], limit: int
-) -> list[int]:
-    """Each pod looks at the classes that have least free in all."""
+def _place_one_by_one(packing: PackingState, index: BinIndex, group: PodGroup, pods: list[int]) -> list[int]:
+    """Each pod looks at the classes that have least free in all, and at more of them if those lack something."""
     if not index.has_bin_for(group.blocked_by):
         return pods
     for done, pod in enumerate(pods):
-        bin = _tightest_fit(packing, group, index.fullest(group.requests, limit))
-        if bin is None and limit < len(index.classes):  # those lack something: further ones may not
-            bin = _tightest_fit(packing, group, index.fullest(group.requests, _LAST_TRIED)[limit:])
+        bin = _tightest_fit(packing, group, index.fullest(group.requests, _FIRST_TRIED))
+        if bin is None:
+            bin = _tightest_fit(packing, group, index.fullest(group.requests, _LAST_TRIED)[_FIRST_TRIED:])
         if bin is None:
             return pods[done:]
         packing.put(bin, group, [pod])

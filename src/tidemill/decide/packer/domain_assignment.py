@@ -85,6 +85,7 @@ def assign_domains(
     for group in unconstrained:
         allowed = reachable.of(group)
         if group.one_per_host and len(allowed) > 1:
+            allowed = _of_lowest_rank(group, allowed, packing)
             start = 0
             for domain, quota in hosts.by_hosts(group, allowed).items():
                 if quota:
@@ -103,6 +104,25 @@ def _difficulty(group: PodGroup, uneven: bool) -> tuple[object, ...]:
     first = bool(group.spreads) if uneven else group.one_per_host
     rules = (not group.affinity, not group.anti_affinity, not first)
     return (-group.priority, rules, -group.size, group.pods[0])
+
+
+def _of_lowest_rank(group: PodGroup, domains: list[Domain], packing: PackingState) -> list[Domain]:
+    """Pods that open a node each go where the lowest rank can give one to all of them, if no node exists."""
+    supply, pods = packing.supply, len(packing.supply.problem.pods)
+    if packing.bins:
+        return domains
+    ranks: dict[Domain, tuple[int, ...]] = {}
+    for domain in domains:
+        for option_group in supply.by_domain.get(domain, ()):  # the lowest rank first
+            positions = supply.allowed_options(option_group, group.eligibility)
+            if (
+                positions
+                and supply.available(option_group, option_group.options[positions[0]].consumes) >= pods
+            ):
+                ranks[domain] = option_group.rank
+                break
+    lowest = min(ranks.values(), default=None)
+    return [domain for domain in domains if ranks.get(domain) == lowest] if ranks else domains
 
 
 def _with_room(

@@ -12,19 +12,21 @@ from dataclasses import dataclass
 
 from tidemill.decide.packer.bins import Bin
 from tidemill.decide.packer.packing_state import PackingState
-from tidemill.decide.packer.pod_groups import PodGroup
+from tidemill.decide.packer.pod_groups import UNLIMITED, PodGroup
 from tidemill.decide.packer.supply import Site
 
 # If less than this share of the capacity of new nodes is left over, swaps win little.
 _WORTH = 0.06
 _GAIN = 0.002  # another pass is worth it while the last one won more than this
 # Each bin compares this many other bins, and the best swap is made.
-_PARTNERS = 6
+_PARTNERS = 12
 _MOST_PODS = 8  # on a node with more pods little is left over, and there is too much to compare
 _LEAST_SAVING = 1e-6  # dollars an hour
 
-_SwapKey = tuple[object, ...]  # pods with the same key can swap without breaking a rule
-_Pod = tuple[_SwapKey, int, PodGroup]
+# A number (pods with the same can swap without breaking a rule), the pod, its group, what it requests by dimension.
+_Pod = tuple[int, int, PodGroup, list[int]]
+# What is used on a bin, its pods, and how much less would do for the next smaller type.
+_Seen = tuple[list[int], list[_Pod], list[int]]
 
 
 def improve_locally(packing: PackingState, group_of: list[PodGroup | None]) -> None:
@@ -135,52 +137,78 @@ def _swap_pods(packing: PackingState, bins: list[Bin], group_of: list[PodGroup |
 class _Swapper:
     def __init__(self, packing: PackingState, group_of: list[PodGroup | None]) -> None:
         self._packing, self._group_of = packing, group_of
-        self._keys: dict[int, _SwapKey] = {}
-        self._known: dict[int, tuple[list[int], list[_Pod]]] = {}  # by number of a bin, until it changes
+        self._keys: dict[int, int] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._known: dict[int, _Seen] = {}  # by number of a bin, until it changes
+        self._requests: dict[int, list[int]] = {}
 
     def left_over(self, bin: Bin) -> float:
         return sum(free * weight for free, weight in zip(bin.free, self._packing.weights, strict=True))
 
     def best_swap(self, bin: Bin, others: list[Bin]) -> _Swap | None:
         best: _Swap | None = None
-        _, mine = self._used_and_pods(bin)
+        _, mine, my_excess = self._look(bin)
         for other in others:
             if other.free == bin.free:
                 continue
-            _, theirs = self._used_and_pods(other)
-            for their_key, their_pod, their_group in theirs:
-                for my_key, my_pod, my_group in mine:
-                    if my_key == their_key and my_group.requests != their_group.requests:
-                        swap = self._evaluate(bin, my_pod, my_group, other, their_pod, their_group)
-                        if swap is not None and swap.saves > (best.saves if best else _LEAST_SAVING):
-                            best = swap
+            _, theirs, their_excess = self._look(other)
+            for their_key, their_pod, their_group, they_request in theirs:
+                for my_key, my_pod, my_group, i_request in mine:
+                    if my_key != their_key or my_group is their_group:
+                        continue
+                    # The bin that gets the smaller pod must become a smaller type: most pairs do not get that far.
+                    if their_group.size > my_group.size:
+                        larger, smaller, excess = they_request, i_request, their_excess
+                    else:
+                        larger, smaller, excess = i_request, they_request, my_excess
+                    if larger[0] - smaller[0] < excess[0] or not _relieves(larger, smaller, excess):
+                        continue
+                    swap = self._evaluate(bin, my_pod, my_group, other, their_pod, their_group)
+                    if swap is not None and swap.saves > (best.saves if best else _LEAST_SAVING):
+                        best = swap
         return best
 
-    def _used_and_pods(self, bin: Bin) -> tuple[list[int], list[_Pod]]:
-        """What is used there, and one pod of each group."""
+    def _look(self, bin: Bin) -> _Seen:
+        """What is used there, one pod of each group, and how much less would do for the next smaller type."""
         known = self._known.get(bin.number)
         if known is None:
+            assert bin.ladder is not None
             pods: dict[int, _Pod] = {}
             for pod in bin.pods:
                 group = self._group_of[pod]
                 if group is not None and id(group) not in pods:
-                    pods[id(group)] = (self._swap_key(group), pod, group)
-            known = self._known[bin.number] = (bin.used, list(pods.values()))
+                    pods[id(group)] = (self._swap_key(group), pod, group, self._dense(group))
+            used = bin.used
+            if bin.ladder.columns is None:  # a cheaper type need not be the next one: nothing is known
+                excess = [-UNLIMITED] * len(used)
+            else:
+                below = bin.ladder.capacities[bin.rung - 1] if bin.rung else [0] * len(used)
+                excess = [a - b for a, b in zip(used, below, strict=True)]
+            known = self._known[bin.number] = (used, list(pods.values()), excess)
         return known
 
-    def _swap_key(self, group: PodGroup) -> _SwapKey:
+    def _dense(self, group: PodGroup) -> list[int]:
+        known = self._requests.get(id(group))
+        if known is None:
+            known = self._requests[id(group)] = [0] * len(self._packing.weights)
+            for dimension, amount in group.requests:
+                known[dimension] = amount
+        return known
+
+    def _swap_key(self, group: PodGroup) -> int:
         known = self._keys.get(id(group))
         if known is None:
-            known = self._keys[id(group)] = (
+            rules = (
                 group.eligibility, group.host_counted_by, group.host_limits, group.host_affinity, group.ports,
             )  # fmt: skip
+            known = self._keys[id(group)] = self._numbers.setdefault(rules, len(self._numbers))
         return known
 
     def _evaluate(
         self, bin: Bin, my_pod: int, my_group: PodGroup, other: Bin, their_pod: int, their_group: PodGroup
     ) -> _Swap | None:
         assert bin.ladder is not None and other.ladder is not None
-        here, there = self._used_and_pods(bin)[0].copy(), self._used_and_pods(other)[0].copy()
+        here, there = self._look(bin)[0].copy(), self._look(other)[0].copy()
         for dimension, amount in my_group.requests:
             here[dimension] -= amount
             there[dimension] += amount
@@ -216,3 +244,11 @@ class _Swapper:
     def _remove_pod(self, bin: Bin, pod: int, group: PodGroup) -> None:
         staying = [self._group_of[other] for other in bin.pods if other != pod]
         self._packing.remove_pod(bin, group, pod, staying)
+
+
+def _relieves(larger: list[int], smaller: list[int], excess: list[int]) -> bool:
+    """Whether the bin that gets the smaller pod for the larger one uses so much less."""
+    for gives, gets, wanted in zip(larger, smaller, excess, strict=True):
+        if gives - gets < wanted:
+            return False
+    return True

@@ -61,7 +61,7 @@ _Turn = tuple[int, int, float, tuple[tuple[int, int], ...], tuple[Domain, ...], 
 def place_in_order(shares: list[DomainShare], packing: PackingState, strategy: Strategy = USUAL) -> list[int]:
     """Place the pods of all shares; returns the pods without a node."""
     parts = max(1, len(shares) // _PART)
-    if parts == 1 or packing.bins or len({rank for rank, _ in packing.supply.by_site}) > 1:
+    if parts == 1 or packing.bins or _has_several_ranks(packing):
         return _place_together(shares, packing, strategy)
     unplaced: list[int] = []
     for part in range(parts):
@@ -74,10 +74,13 @@ def place_in_order(shares: list[DomainShare], packing: PackingState, strategy: S
 def _place_together(shares: list[DomainShare], packing: PackingState, strategy: Strategy) -> list[int]:
     unplaced: list[int] = []
     batches: dict[_Turn, list[DomainShare]] = {}
+    several_ranks = _has_several_ranks(packing)
     for share in shares:
         group = share.group
-        size = -group.size if strategy.large_first else group.size
         tier = _tier(share, packing, strategy)
+        # Of the pods that force nodes open the small go first to a rank that is limited: it gives more small nodes.
+        large_first = strategy.large_first and not (tier == 0 and several_ranks)
+        size = -group.size if large_first else group.size
         turn: _Turn = (-group.priority, tier, size, group.requests, share.domains, group.eligibility)
         batches.setdefault(turn, []).append(share)
     turns = sorted(batches)
@@ -103,6 +106,10 @@ def _place_together(shares: list[DomainShare], packing: PackingState, strategy: 
                 ahead += _equivalent_pods(group, [batches[other] for other in batches if other > turn])
             unplaced += grow_or_open(packing, group, pods, sites, ahead)
     return unplaced
+
+
+def _has_several_ranks(packing: PackingState) -> bool:
+    return len({rank for rank, _ in packing.supply.by_site}) > 1
 
 
 def _tier(share: DomainShare, packing: PackingState, strategy: Strategy) -> int:
