@@ -1,9 +1,9 @@
 """Local search after filling: a node becomes a smaller type by moving away the one pod that is too much for it.
 
 Where each host takes one pod of a kind, pods cannot just be moved; but two pods that are alike except in size can
-swap their nodes. Swaps are worth their time only where much is left over: where pods keep each other off hosts, or
-types come in large steps. Moves always are: of a few large nodes some are full of memory while their CPU is idle, and
-others the other way round. Moves stay within a site, so nothing about domains changes.
+swap their nodes. Worth its time only where much is left over: where pods keep each other off hosts, or types come in
+large steps. Moves between large nodes always are: some are full of memory while their CPU is idle, and others the other
+way round. Moves stay within a site, so nothing about domains changes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def improve_locally(packing: PackingState, group_of: list[PodGroup | None]) -> N
         for bin in new:
             packing.downsize(bin)
         before = float("inf")
-        while new and before - (now := _share_left_over(packing, new)) > _GAIN:
+        large = sum([len(bin.pods) for bin in new]) > _MOST_PODS * len(new)
+        while new and before - (now := _share_left_over(packing, new)) > _GAIN and (large or now > _WORTH):
             before = now
             _move_pods(packing, site, new, group_of)
             if now > _WORTH:
