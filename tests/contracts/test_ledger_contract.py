@@ -144,6 +144,17 @@ def test_failures_are_remembered_for_an_hour(ledger: Ledger, clock: Hands):
     assert ledger.launches() == ()
 
 
+def test_what_never_became_ready_is_remembered_for_a_day(ledger: Ledger, clock: Hands):
+    start = launch_intent(
+        state=LaunchState.NEVER_READY, state_at=NOW, failure="never-joined", node_class="a1"
+    )
+    ledger.write_launch(start)
+    clock.pass_time(days=1)
+    assert ledger.launches() == (start,)
+    clock.pass_time(seconds=1)
+    assert ledger.launches() == ()
+
+
 @pytest.mark.requirement("PE-18")
 def test_a_running_line_grows_and_an_ended_one_stays(ledger: Ledger):
     ledger.meter(line(NOW))

@@ -55,6 +55,31 @@ def test_a_node_that_never_joins_or_fails_its_first_check_is_replaced(kind: str)
     assert nodes_up(rehearsal) == 2
 
 
+@pytest.mark.requirement("MG-5")
+def test_a_broken_image_is_tried_ever_less_and_costs_little() -> None:
+    rehearsal = scenario_with(
+        given.pool(sources=[{"type": "on-demand"}]),
+        jobs=[given.job(f"fit-{number}", lasts="30m", gpus=8) for number in range(6)],
+        faults=[given.fault("0s", "never-joins", count=1000)],
+        duration="24h",
+    ).run()
+    launched = sorted(one.now.launched_at for one in rehearsal.cloud.instance_histories.values())
+    assert len(launched) <= 6 + 24  # all six at first, then one at a time
+    assert len([at for at in launched if at > after("1h")]) <= 23
+    assert launched[-1] > after("22h")  # it is not given up: somebody may mend it
+
+
+@pytest.mark.requirement("MG-5")
+def test_a_pool_recovers_as_soon_as_one_node_becomes_ready() -> None:
+    rehearsal = scenario_with(
+        given.pool(sources=[{"type": "on-demand"}]),
+        jobs=[given.job(f"fit-{number}", lasts="30m", gpus=8) for number in range(6)],
+        faults=[given.fault("0s", "never-joins", count=7)],
+        duration="3h",
+    ).run()
+    assert all(job.state == "finished" for job in rehearsal.cluster.jobs.values())
+
+
 # --- PE-17: loss of what works ------------------------------------------------------------------------
 
 

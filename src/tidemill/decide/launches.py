@@ -6,10 +6,12 @@ forgetting one is impossible.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
+from tidemill.decide.failed_starts import FailedStarts, PoolType, failed_starts
 from tidemill.decide.phases import REQUESTED_LIMIT
 from tidemill.model.capacity import Source
 from tidemill.model.plan import Launch, SettleLaunch
@@ -36,6 +38,7 @@ class InFlight:
     failure: dict[Spot, str] = field(default_factory=dict)  # of those: the label of the last error
     # Sources and types of which a launch failed lately, in whichever zone: until when that is told.
     failed_lately: dict[tuple[Source, str], datetime] = field(default_factory=dict)
+    failed_starts: Mapping[PoolType, FailedStarts] = field(default_factory=dict)
 
     def on(self, source: Source) -> int:
         return sum(count for intent, count in self.unseen if intent.source == source)
@@ -44,6 +47,7 @@ class InFlight:
 def reconcile_launches(context: DecisionContext) -> InFlight:
     in_flight = InFlight()
     failures: dict[Spot, list[tuple[datetime, str]]] = {}
+    never_ready: list[LaunchIntent] = []
     ids: set[str] = set()
     by_intent: dict[str, int] = {}
     if context.world.launches:
@@ -55,6 +59,8 @@ def reconcile_launches(context: DecisionContext) -> InFlight:
         if intent.state is LaunchState.FAILED:
             spot = (intent.source, intent.instance_type, intent.zone)
             failures.setdefault(spot, []).append((intent.state_at or intent.written_at, intent.failure))
+        elif intent.state is LaunchState.NEVER_READY:
+            never_ready.append(intent)
         elif intent.state is LaunchState.LAUNCHED:
             _follow_launched(context, intent, ids, in_flight)
         elif intent.state is LaunchState.ASKED:
@@ -71,6 +77,11 @@ def reconcile_launches(context: DecisionContext) -> InFlight:
             in_flight.failed_lately[kind] = max(lately, in_flight.failed_lately.get(kind, lately))
         if until > context.now:
             in_flight.resting[spot], in_flight.failure[spot] = until, max(failed)[1]
+    if never_ready:
+        templates = context.templates
+        failed_nodes = [(one, templates[one.pool]) for one in never_ready if one.pool in templates]
+        unseen = [intent for intent, count in in_flight.unseen if count]
+        in_flight.failed_starts = failed_starts(failed_nodes, context.views, unseen)
     return in_flight
 
 

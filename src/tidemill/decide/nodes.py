@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidemill.decide.context import DecisionContext
+from tidemill.decide.failed_starts import failed_start
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import PHASE_RULES, Phase, not_ready_since
 from tidemill.model.nodes import InstanceState
@@ -60,7 +61,8 @@ def _give_up(context: DecisionContext, view: NodeView, reason: TerminateReason) 
     That is terminate-first, which a full block needs anyway; whatever wanted the node asks for another.
     """
     view.ending = True
-    context.do(Terminate(view.node.key, reason))
+    failed = failed_start(view, view.facts.template, reason, context.now)
+    context.do(Terminate(view.node.key, reason, failed))
 
 
 def _follow_health(context: DecisionContext, view: NodeView) -> None:

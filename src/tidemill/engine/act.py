@@ -147,10 +147,12 @@ class Actor:
                 cluster.restart(workload, token)
             case ScaleWorkload(workload, replicas, added, going):
                 cluster.scale(workload, replicas, added, going)
-            case Terminate(instance_id, reason):
+            case Terminate(instance_id, reason, failed_start):
                 if reason.kind is TerminateKind.DRAINED and not cluster.is_empty(instance_id):
                     raise NotYet(f"a pod may be on its way to {instance_id}")
                 self._cloud.terminate(instance_id)
+                if failed_start is not None:  # afterwards: an instance ends even while the ledger is away
+                    self._ledger.write_launch(failed_start)
             case RemoveNode(node):
                 cluster.remove_node(node)
             case _:

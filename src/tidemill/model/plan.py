@@ -202,6 +202,8 @@ class Terminate:
 
     instance_id: str
     reason: TerminateReason
+    # It was never a Ready node: this is written down, so that the pool does not launch the like again and again.
+    failed_start: LaunchIntent | None = None
 
 
 @dataclass(frozen=True, slots=True)

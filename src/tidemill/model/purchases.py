@@ -20,6 +20,7 @@ class LaunchState(StrEnum):
     ASKED = "asked"  # of a group, which launches when it likes: what comes is listed with the intent's id
     LAUNCHED = "launched"  # the call answered; `instance_ids` came of it
     FAILED = "failed"
+    NEVER_READY = "never-ready"  # of one instance: it was given up before it was ever a Ready node
     SETTLED = "settled"  # all it made has been seen, or it expired
 
 
@@ -38,7 +39,8 @@ class LaunchIntent:
     state: LaunchState = LaunchState.WRITTEN
     state_at: datetime | None = None
     instance_ids: tuple[str, ...] = ()
-    failure: str = ""  # the error's label: no-capacity, retryable, …
+    failure: str = ""  # the error's label: no-capacity, retryable, …; of one never Ready: why it was given up
+    node_class: str = ""  # of one never Ready: the fingerprint of the NodeClass that it was made from
 
     @property
     def in_flight(self) -> int:

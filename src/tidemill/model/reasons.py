@@ -145,6 +145,9 @@ class LaunchKind(StrEnum):
     BLOCK_ACTIVE = "block-active"  # name: the block; count: nodes
     ANSWER_LOST = "answer-lost"
     CONSOLIDATION = "consolidation"  # nodes: those it replaces; saves_usd_h
+    TRIED_ALONE = (
+        "tried-alone"  # name: a pod of the gang that wants more; count: nodes that never became Ready
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +318,9 @@ class HoldKind(StrEnum):
     # There is no room for it now.
     NO_ACTIVE_CAPACITY = "no-active-capacity"
     NO_EC2_CAPACITY = "no-ec2-capacity"  # at: when EC2 is asked again
+    NODES_NEVER_READY = (
+        "nodes-never-ready"  # name: the type; count: of how many; at: the next try, None: it runs
+    )
     LAUNCH_FAILED = "launch-failed"  # for another reason; name: the label of the error; at
     LAUNCHING_AGAIN = "launching-again"  # the last launch failed; name: the instance type; source
     NODES_TAKEN = "nodes-taken"

@@ -31,7 +31,9 @@ class World:
     budgets: tuple[DisruptionBudget, ...] = ()
     workloads: tuple[Workload, ...] = ()
     daemons: tuple[PodShape, ...] = ()  # of DaemonSets, for pools that have no node to measure
-    launches: tuple[LaunchIntent, ...] = ()  # open ones, and those that failed in the last hour
+    launches: tuple[
+        LaunchIntent, ...
+    ] = ()  # open ones, those that failed in the last hour, and what never became Ready in a day
     purchases: tuple[PurchaseIntent, ...] = ()
     searches: tuple[OfferSearch, ...] = ()
     extensions: tuple[Extension, ...] = ()

@@ -210,7 +210,7 @@ class Ledger(Protocol):
         ...
 
     def launches(self) -> tuple[LaunchIntent, ...]:
-        """The open ones, and those that failed within the last hour."""
+        """The open ones, those that failed within the last hour, and what never became Ready within the last day."""
         ...
 
     def write_launch(self, intent: LaunchIntent) -> None:

@@ -265,8 +265,8 @@ def _never_joined(world: World, plan: Plan) -> Iterator[Alert]:
             Severity.ERROR,
             pool,
             f"{len(ids)} {'node' if len(ids) == 1 else 'nodes'} of pool {pool} never joined the cluster",
-            "They are replaced, and the next ones may not join either: look at the node role's access entry, the"
-            " subnets' way to the API server and the image.",
+            "The next ones may not join either: look at the node role's access entry, the subnets' way to the API"
+            " server and the image. If none does, one node is tried at a time, after rests of up to an hour.",
             (("pool", pool), ("source", source), ("provisioner", provisioner), ("instances", shown)),
             lasts=False,
         )

@@ -31,6 +31,7 @@ from tidemill.store.months import Month, bounds, by_month, month_of, usd_between
 from tidemill.wording.purchases import purchase_sentence
 
 FAILURES_KEPT = timedelta(hours=1)
+FAILED_STARTS_KEPT = timedelta(days=1)
 
 
 class MemoryLedger:
@@ -51,9 +52,9 @@ class MemoryLedger:
         self.alerts = MemoryAlerts()
 
     def launches(self) -> tuple[LaunchIntent, ...]:
-        old = self._clock.now() - FAILURES_KEPT
-        for intent in [launch for launch in self._launches.values() if launch.state is LaunchState.FAILED]:
-            if (intent.state_at or intent.written_at) < old:
+        kept = {LaunchState.FAILED: FAILURES_KEPT, LaunchState.NEVER_READY: FAILED_STARTS_KEPT}
+        for intent in [launch for launch in self._launches.values() if launch.state in kept]:
+            if (intent.state_at or intent.written_at) < self._clock.now() - kept[intent.state]:
                 del self._launches[intent.id]
         return tuple(self._launches.values())
 

@@ -34,7 +34,7 @@ from tidemill.ports import Clock
 from tidemill.store import schema
 from tidemill.store.database import Database
 from tidemill.store.ledger_owner import LedgerOwner
-from tidemill.store.memory import FAILURES_KEPT, check_month_caps, check_transition
+from tidemill.store.memory import FAILED_STARTS_KEPT, FAILURES_KEPT, check_month_caps, check_transition
 from tidemill.store.months import bounds, by_month, month_of
 from tidemill.store.rows import (
     adoption_of,
@@ -132,8 +132,12 @@ class SqlLedger:
 
     def launches(self) -> tuple[LaunchIntent, ...]:
         table = schema.launches
-        recent = func.coalesce(table.c.state_at, table.c.written_at) >= self._clock.now() - FAILURES_KEPT
-        wanted = or_(table.c.state.in_(_OPEN), and_(table.c.state == LaunchState.FAILED, recent))
+        at, now = func.coalesce(table.c.state_at, table.c.written_at), self._clock.now()
+        wanted = or_(
+            table.c.state.in_(_OPEN),
+            and_(table.c.state == LaunchState.FAILED, at >= now - FAILURES_KEPT),
+            and_(table.c.state == LaunchState.NEVER_READY, at >= now - FAILED_STARTS_KEPT),
+        )
         with self._database.read() as connection:
             rows = connection.execute(select(table).where(wanted).order_by(table.c.seq)).mappings()
             return tuple(launch_of(row) for row in rows)

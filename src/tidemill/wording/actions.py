@@ -61,6 +61,9 @@ LAUNCHES: dict[LaunchKind, Sentence[LaunchReason]] = {
         "block {name} is active: {count:node} warms up" if reason.count == 1
         else "block {name} is active: {count:node} warm up", reason,
     ),
+    LaunchKind.TRIED_ALONE: lambda reason: fill(
+        "the last {count:node} never became Ready: one is tried before {name} and its gang get theirs", reason
+    ),
     LaunchKind.ANSWER_LOST: "the answer to the first call was lost; the same ClientToken cannot launch twice",
     LaunchKind.CONSOLIDATION: lambda reason: fill(
         f"replaces {'node' if len(reason.nodes) == 1 else 'nodes'} {{nodes}}: saves {{saves_usd_h}} an hour", reason

@@ -35,6 +35,11 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
     HoldKind.UNREACHABLE: "AWS or the ledger cannot be reached, so nothing is launched",
     HoldKind.NO_ACTIVE_CAPACITY: "pool {pool} has no active capacity",
     HoldKind.NO_EC2_CAPACITY: ("EC2 had no capacity at the last launch for pool {pool}; next try {at}"),
+    HoldKind.NODES_NEVER_READY: lambda reason: fill(
+        "the last {count:node} that pool {pool} launched of {name} never became Ready, so "
+        + ("one is tried alone, {at}" if reason.at is not None else "one is being tried alone"),
+        reason,
+    ),
     HoldKind.LAUNCH_FAILED: lambda reason: fill(
         "the last launch for pool {pool} was refused, and the log says why; next try {at}, or when the documents change"
         if reason.name == "refused"

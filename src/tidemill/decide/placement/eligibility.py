@@ -33,6 +33,7 @@ class Refusal(StrEnum):
     FULL = "full"
     LIMIT = "limit"
     RESTING = "resting"  # EC2 had no capacity a moment ago
+    NEVER_READY = "never-ready"  # its last nodes never became Ready: one is tried, and not now
 
 
 def may_use(context: DecisionContext, item: QueueItem, group: CandidateGroup) -> bool:
@@ -71,6 +72,8 @@ def refusal(context: DecisionContext, item: QueueItem, option: LaunchOption) -> 
         return Refusal.MONEY
     if not outlasts(context, item, end_of_option(context, option), option):
         return Refusal.TIME
+    if option.trial is not None and (option.trial.left < 1 or option.rests(context.now)):
+        return Refusal.NEVER_READY
     if option.left < 1:
         return Refusal.FULL  # before limits: raising them would not help
     if not option.allowance.allows(option.kind):

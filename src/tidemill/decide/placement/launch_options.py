@@ -14,6 +14,7 @@ from hashlib import blake2b
 from tidemill.catalog import InstanceType
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import NO_END, SHORTEST_LEAD, End, pod_lead
+from tidemill.decide.failed_starts import FailedStarts, PoolType
 from tidemill.decide.launches import InFlight
 from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at
 from tidemill.decide.pool_templates import PoolTemplate
@@ -71,6 +72,8 @@ class LaunchOption:
     hourly_cap: HourlyCap | None = None  # set: it is overflow
     resting_until: datetime | None = None
     failure: str = ""  # why it rests: the label of the error
+    failed_starts: FailedStarts | None = None  # its nodes never become Ready: one is tried alone
+    trial: Stock | None = None  # ... of all that the pool could launch of the type; set with `failed_starts`
     opened: int = 0
 
     @property
@@ -83,7 +86,7 @@ class LaunchOption:
 
     @property
     def left(self) -> float:
-        return self.stock.left
+        return self.stock.left if self.trial is None else min(self.stock.left, self.trial.left)
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -101,6 +104,8 @@ class LaunchOption:
     def _count(self, sign: int) -> None:
         self.opened += sign
         self.stock.left -= sign
+        if self.trial is not None:
+            self.trial.left -= sign
         self.allowance.take(self.kind, sign)
         if self.hourly_cap is not None:
             self.hourly_cap.added_usd_h += sign * self.usd_h
@@ -126,12 +131,25 @@ def find_launch_options(
                 found += _reserved(context, template, wanted, stocks, allowances[name], daemons[name])
             else:
                 found += _hourly(context, template, wanted, allowances[name], daemons[name])
+    trials: dict[PoolType, Stock] = {}
     for option in found:
         spot = (option.source, option.kind.name, option.zone)
         option.resting_until = in_flight.resting.get(spot)
         option.failure = in_flight.failure.get(spot, "")
+        _try_alone(option, in_flight, trials)
         context.wake(option.resting_until)
     return found
+
+
+def _try_alone(option: LaunchOption, in_flight: InFlight, trials: dict[PoolType, Stock]) -> None:
+    key = (option.pool.name, option.kind.name)
+    failed = in_flight.failed_starts.get(key)
+    if failed is None or not failed.tried_alone:
+        return
+    option.failed_starts = failed
+    option.trial = trials.setdefault(key, Stock(0 if failed.tried_now else 1))
+    until = failed.rests_until(option.source.kind)
+    option.resting_until = max(until, option.resting_until or until)
 
 
 def _reserved(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
@@ -9,7 +10,7 @@ from tidemill.decide.launches import InFlight
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.backfill import hold_for_gangs, hold_for_services
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateNode, Candidates, Stage, find_candidates
-from tidemill.decide.placement.eligibility import worth_launching
+from tidemill.decide.placement.eligibility import refusal, worth_launching
 from tidemill.decide.placement.explain import Explainer
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, plan_launch
 from tidemill.decide.placement.packing import Packing, Placement, pack
@@ -68,6 +69,7 @@ def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
         _start_or_wait(context, placement, in_flight)
     _launch(context, packing, candidates)
     placed = {placement.item for placement in packing.placements}
+    _try_for_gangs(context, queue.gangs, placed, candidates)
     for item in items:
         if not item.pinned_to:
             break  # what is admitted already comes first
@@ -279,6 +281,22 @@ def _launch(context: DecisionContext, packing: Packing, candidates: Candidates) 
         )
         reason = LaunchReason(LaunchKind.PODS_WAIT, first, len(wanting) - 1)
         plan_launch(context, option, option.opened, reason)
+
+
+def _try_for_gangs(
+    context: DecisionContext, gangs: Iterable[QueueItem], placed: set[QueueItem], candidates: Candidates
+) -> None:
+    """Where nodes never became Ready one is tried at a time. A gang asks for more at once, so one is tried for it."""
+    doubtful = [
+        one for one in candidates.launch_options if one.trial is not None and not one.template.by_karpenter
+    ]
+    for item in gangs if doubtful else ():
+        option = next((one for one in doubtful if refusal(context, item, one) is None), None)
+        if item in placed or option is None or option.failed_starts is None:
+            continue
+        option.open()
+        reason = LaunchReason(LaunchKind.TRIED_ALONE, item.pods[0].full_name, option.failed_starts.count)
+        plan_launch(context, option, 1, reason)
 
 
 def _batch_closes(pods: list[Pod]) -> datetime:

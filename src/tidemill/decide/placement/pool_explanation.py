@@ -82,6 +82,8 @@ def _closest(
         return Explanation(33, "impossible", reason)
     if Refusal.LIMIT in refusals:
         return Explanation(30, "limit", HoldReason(HoldKind.LIMITS_REACHED, pool.name, pairs=_limits(pool)))
+    if Refusal.NEVER_READY in refusals:
+        return _never_ready(context, pool, candidates)
     if Refusal.RESTING in refusals:
         until, failure = min(
             (option.resting_until, option.failure)
@@ -110,6 +112,19 @@ def _closest(
     if not (context.world.ledger_ok and context.world.cloud_ok):
         return Explanation(24, "held", HoldReason(HoldKind.UNREACHABLE))
     return Explanation(20, "no-capacity", HoldReason(HoldKind.NO_ACTIVE_CAPACITY, pool.name))
+
+
+def _never_ready(context: DecisionContext, pool: ComputePool, candidates: Candidates) -> Explanation:
+    """The type that is tried soonest."""
+    tried = [
+        (option.failed_starts.tried_now, option.resting_until, option.kind.name, option.failed_starts.count)
+        for option in candidates.launch_options
+        if option.pool is pool and option.failed_starts is not None and option.resting_until is not None
+    ]
+    now, until, kind, count = min(tried)
+    at = None if now or until <= context.now else until
+    reason = HoldReason(HoldKind.NODES_NEVER_READY, pool.name, name=kind, count=count, at=at)
+    return Explanation(29, "no-capacity", reason, at)
 
 
 def _too_large(

@@ -62,7 +62,9 @@ def build_problem(
     `capped`: and may cost at most, all of them together counted against the platform's budget."""
     builder = ProblemBuilder(context, candidates, capacity_holds(candidates), added_usd_h, capped)
     options, launch_options = builder.node_options()
-    stocks = {launch.source.id: int(launch.left) for launch, _ in launch_options.values() if launch.source.id}
+    stocks = {
+        launch.source.id: int(launch.stock.left) for launch, _ in launch_options.values() if launch.source.id
+    }
     budgets = {name: _limits(candidates, name, added_usd_h if capped else {}) for name in context.templates}
     return builder.build(queue, options, launch_options, stocks, budgets)
 
@@ -89,7 +91,14 @@ def _limits(candidates: Candidates, pool: str, caps: Mapping[CostKey, float]) ->
         limits[_money(hourly_cap)] = round(
             min(left_usd, caps.get((pool, hourly_cap.kind), left_usd)) * _MICRO
         )
+    for launch in candidates.launch_options:
+        if launch.trial is not None and launch.pool.name == pool:
+            limits[_trial(launch)] = int(launch.trial.left)
     return limits
+
+
+def _trial(launch: LaunchOption) -> str:
+    return f"trial-{launch.kind.name}"
 
 
 def _money(hourly_cap: HourlyCap) -> str:
@@ -205,6 +214,8 @@ class ProblemBuilder:
             }  # fmt: skip
             if launch.hourly_cap is not None:
                 consumes[_money(launch.hourly_cap)] = round(launch.usd_h * _MICRO)
+            if launch.trial is not None:
+                consumes[_trial(launch)] = 1
             option = NodeOption(
                 kind.name, launch.labels, self._capacity_with_holds(launch.free), launch.usd_h,
                 launch.template.taints, stock=launch.source.id, budget=launch.pool.name, consumes=consumes,
