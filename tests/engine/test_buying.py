@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.decide.builders import ago, ahead, block
+from tests.decide.builders import ago, ahead, block, plan
 from tests.decide.purchases import buying, intent, offer
 from tests.engine.ports import Outside
 from tidemill.engine.buyer import Buyer
@@ -21,7 +21,7 @@ from tidemill.model.errors import (
     Throttled,
     label,
 )
-from tidemill.model.offers import ExtensionQuery, OfferQuery
+from tidemill.model.offers import ExtensionQuery, Offer, OfferQuery
 from tidemill.model.plan import Outcome, ProposePurchase, SettlePurchase, SubmitPurchase
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import Adoption, PurchaseIntent, PurchaseState, Verdict
@@ -110,6 +110,50 @@ def test_an_offer_that_became_dearer_than_its_envelope_goes_back_for_approval():
     again = held(outside)
     assert (again.state, again.verdicts, again.envelope.max_fee_usd) == (PurchaseState.PROPOSED, (), 34_100)
     assert again.reason == PurchaseReason(ReasonKind.DEARER_THAN_APPROVED, fee_usd=31_000)
+
+
+START_NOW = {
+    "duration": timedelta(days=9), "earliest_start": ago("1h"), "planned_start": ahead("30m"),
+    "latest_start": ahead("24h"), "earliest_end": ahead("7d"), "max_fee_usd": 25_000,
+}  # fmt: skip
+APPROVED_NOW = intent("approved", approved_by=("ana",), inside=START_NOW)
+SINCE_AN_HOUR = {
+    "name": "week", "from": ago("1h"), "to": ahead("7d"), "instanceType": "p5.48xlarge", "instances": 4,
+}  # fmt: skip
+
+
+def begun(*offers: Offer) -> Outside:
+    """The window has begun: a block that starts now was proposed and approved."""
+    return shop(*offers, held=APPROVED_NOW, document=plan(demand=[SINCE_AN_HOUR]))
+
+
+@pytest.mark.requirement("CB-3")
+def test_a_lower_fee_is_not_worth_the_hours_that_it_leaves_uncovered():
+    soon = offer("cb-soon", fee_usd=24_000, start=ahead("30m"), end=ahead("9d"))
+    cheap = offer("cb-cheap", fee_usd=22_000, start=ahead("23h"), end=ahead("9d"))
+    outside = begun(soon, cheap)
+    buy(outside, APPROVED_NOW)
+    ((bought, _),) = outside.cloud.purchases
+    assert bought == "cb-soon"
+
+
+@pytest.mark.requirement("CB-3")
+def test_what_is_much_worse_than_what_was_approved_is_not_bought_but_proposed_anew():
+    outside = begun(offer("cb-late", fee_usd=24_000, start=ahead("23h"), end=ahead("9d")))
+    assert "proposed anew" in buy(outside, APPROVED_NOW).detail
+    assert not outside.cloud.purchases
+    assert held(outside).state is PurchaseState.VOIDED
+    assert held(outside).reason == PurchaseReason(
+        ReasonKind.WORSE_THAN_APPROVED, fee_usd=24_000, at=ahead("23h")
+    )
+
+
+@pytest.mark.requirement("CB-3")
+def test_who_approves_late_gets_what_is_left_of_it():
+    outside = begun(offer("cb-left", fee_usd=24_000, start=ahead("20h30m"), end=ahead("9d")))
+    outside.clock.at = ahead("20h")
+    buy(outside, APPROVED_NOW)
+    assert len(outside.cloud.purchases) == 1
 
 
 @pytest.mark.requirement("CB-3")

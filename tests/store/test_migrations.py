@@ -39,7 +39,7 @@ def test_the_migrations_make_the_tables_that_the_code_names(url: str, opened: Op
 
 
 # Columns of purchases and of launches that the first version did not have.
-LATER = ("start", "end", "reason", "reason_data", "node_class")
+LATER = ("start", "end", "reason", "reason_data", "node_class", "planned_start")
 
 
 @pytest.mark.requirement("CB-4")
@@ -138,7 +138,8 @@ def test_sentences_of_an_earlier_version_become_reasons(
     held = intent(state, note=note, state_at=NOW)
     with database.write() as connection:
         connection.execute(insert(schema.ledger).values(id=1, created_at=NOW, epoch=3, **document(OURS)))
-        row = {name: one for name, one in purchase_row(held).items() if name not in ("reason", "reason_data")}
+        later = ("reason", "reason_data", "planned_start")
+        row = {name: one for name, one in purchase_row(held).items() if name not in later}
         connection.execute(insert(schema.purchases).values(**row, approval_round=0))
     database.close()
 

@@ -34,6 +34,7 @@ from tidemill.decide.purchasing.coverage import (
     with_expected,
 )
 from tidemill.decide.purchasing.learned_demand import learned_gpus
+from tidemill.decide.purchasing.offer_worth import cost_for_purchase_usd, is_as_approved
 from tidemill.decide.purchasing.planner.demand import calendar_demand, plans_with_calendar
 from tidemill.decide.purchasing.planner.mip_solver import NO_SOLVER, solver_installed
 from tidemill.decide.purchasing.planner.result import Cover, HandOver, OnDemand, PurchasePlan, Uncovered
@@ -83,6 +84,8 @@ __all__ = [
     "over_budget",
     "over_month",
     "comes_first",
+    "cost_for_purchase_usd",
+    "is_as_approved",
     "first_gap",
     "held_for",
     "missing_gpus",

@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 
 from tidemill.decide.read_models import (
     comes_first,
+    cost_for_purchase_usd,
     fee_to_approve_usd,
+    is_as_approved,
     not_granted,
     over_budget,
     reduces_shortage,
@@ -132,7 +134,10 @@ class Buyer:
         now = self._clock.now()
         if (not_wanted := why_not_wanted(self._spec, intent, shown, now)) is not None:
             return self._void(intent, not_wanted)
-        best = self._best_offer(intent, self._usable_offers(intent, shown))
+        best = self._best_offer(intent, self._usable_offers(intent, shown), shown)
+        if not is_as_approved(self._spec, shown, best, intent, now):
+            kind = ReasonKind.WORSE_THAN_APPROVED
+            return self._void(intent, PurchaseReason(kind, fee_usd=best.fee_usd, at=best.start))
         self._check_money(intent, best.fee_usd)
         if intent.state is PurchaseState.PROPOSED:
             reason = PurchaseReason(ReasonKind.APPROVED_BY_POLICY)
@@ -238,15 +243,17 @@ class Buyer:
     # --- the offer ----------------------------------------------------------------------------------
 
     def _best_offer(
-        self, intent: PurchaseIntent, fitting: Sequence[Offer | ExtensionOffer]
+        self, intent: PurchaseIntent, fitting: Sequence[Offer | ExtensionOffer], shown: list[Reservation]
     ) -> Offer | ExtensionOffer:
-        """The best offer inside the envelope. If there are only dearer ones, it goes back to approval."""
+        """The best offer inside the envelope, by what it comes to for its demand and not by its fee alone. If there are
+        only dearer ones, it goes back to approval."""
         inside = [offer for offer in fitting if offer.fee_usd <= intent.envelope.max_fee_usd]
         if inside:
-            # A lower fee is worth a day's wait, and no more.
-            soonest = min(offer.start for offer in inside)
-            soon = [offer for offer in inside if offer.start <= soonest + DAY]
-            return min(soon, key=lambda offer: (offer.fee_usd, offer.start, offer.id))
+            now = self._clock.now()
+            costs = {
+                offer.id: cost_for_purchase_usd(self._spec, shown, offer, intent, now) for offer in inside
+            }
+            return min(inside, key=lambda offer: (costs[offer.id], offer.start, offer.id))
         if intent.state is not PurchaseState.APPROVED or not fitting:
             raise _NotBought(PurchaseReason(ReasonKind.NO_OFFER))
         cheapest_usd = min(offer.fee_usd for offer in fitting)

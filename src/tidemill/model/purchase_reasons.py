@@ -67,6 +67,7 @@ class ReasonKind(StrEnum):
     NOT_BOUGHT_SAYS_PERSON = "not-bought-says-person"  # name: who
     COVERED = "covered"
     MOSTLY_COVERED = "mostly-covered"
+    WORSE_THAN_APPROVED = "worse-than-approved"  # fee_usd and at: of the best that is sold now
     EXPIRED = "expired"
     REPLACED = "replaced"  # expired, and asked for anew by a person
     WINDOW_REMOVED = "window-removed"

@@ -116,6 +116,9 @@ class Envelope:
     zones: tuple[str, ...]
     max_fee_usd: int
     expires_at: datetime
+    planned_start: datetime | None = (
+        None  # of the offer that was proposed; None: any inside the envelope is as good
+    )
 
     @classmethod
     def of_extension(

@@ -92,6 +92,7 @@ purchases = Table(
     Column("zones", Names, nullable=False),
     Column("max_fee_usd", BigInteger, nullable=False),
     Column("expires_at", Instant, nullable=False),
+    Column("planned_start", Instant),
     Column("proposer", String, nullable=False),
     Column("proposed_at", Instant, nullable=False),
     Column("state", OneOf(PurchaseState), nullable=False),

@@ -100,6 +100,11 @@ _REASONS: dict[ReasonKind, Sentence[PurchaseReason]] = {
     ReasonKind.NOT_BOUGHT_SAYS_PERSON: "{name} made sure that nothing was bought",
     ReasonKind.COVERED: "its demand is covered by now",
     ReasonKind.MOSTLY_COVERED: "most of its demand is covered by now: what is left is proposed anew",
+    ReasonKind.WORSE_THAN_APPROVED: lambda reason: fill(
+        f"the best that is sold now costs ${reason.fee_usd:,} and starts {{at}}, worse than what was approved: it is"
+        " proposed anew",
+        reason,
+    ),
     ReasonKind.EXPIRED: "it expired before it was approved and bought",
     ReasonKind.REPLACED: "it expired, and a person asked for the same anew",
     ReasonKind.WINDOW_REMOVED: "its demand window is no longer in the plan",

@@ -128,12 +128,26 @@ def _missing_gpu_minutes(
 
 
 def missing_instances(
-    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
+    spec: Spec,
+    reservations: Iterable[Reservation],
+    pool: str,
+    window: DemandWindow,
+    now: datetime,
+    *,
+    to_the_minute: bool = False,
 ) -> tuple[Step, ...]:
     """What is held serves the windows of a pool in the order they are written, so no block counts twice. So the windows
-    before this one are demand too; but what this one misses is never more than it asks for."""
+    before this one are demand too; but what this one misses is never more than it asks for.
+
+    `to_the_minute`: what starts within a day counts from its start and not from now.
+    """
     supplies = [
-        Supply(_serves_from(block, window, now), block.end, block.count, block.zone)
+        Supply(
+            block.start if to_the_minute else _serves_from(block, window, now),
+            block.end,
+            block.count,
+            block.zone,
+        )
         for block in held_for(spec, reservations, pool, window)
     ]
     windows = [*_windows_served_first(spec, pool, window), window]

@@ -86,6 +86,7 @@ def block_intent(
             zones=zones_to_buy_in(context.spec, plan.spec.pool, window.zones) or (),
             max_fee_usd=fee_to_approve_usd(context.spec.platform, plan, window, best.fee_usd),
             expires_at=context.now + context.spec.platform.spec.approval.expires_after,
+            planned_start=best.start,
         ),
         proposer=ENGINE,
         proposed_at=context.now,
@@ -170,6 +171,7 @@ def _block_envelope(
         zones=(offer.zone,) if plan.spec.calendar.one_zone else zones,
         max_fee_usd=fee_to_approve_usd(context.spec.platform, plan, None, offer.fee_usd),
         expires_at=_expires_at(context),
+        planned_start=offer.start,
     )
 
 

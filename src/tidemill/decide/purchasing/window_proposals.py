@@ -20,6 +20,7 @@ from tidemill.decide.purchasing.coverage import (
     missing_instance_time,
     with_bought,
 )
+from tidemill.decide.purchasing.offer_worth import cost_for_window_usd
 from tidemill.decide.purchasing.planner.inputs import Step
 from tidemill.decide.purchasing.purchase_intents import (
     PROPOSE_AGAIN_AFTER,
@@ -115,7 +116,13 @@ def _propose(
     found = _block_offers(context, plan, window, gap, query, held) if query is not None else []
     if found is None:
         return
-    block = min(found, key=lambda offer: (offer.fee_usd, offer.start, offer.id), default=None)
+    block = min(
+        found,
+        key=lambda offer: (
+            cost_for_window_usd(context.spec, held, offer, plan.spec.pool, window, context.now), offer.start, offer.id,
+        ),
+        default=None,
+    )  # fmt: skip
     if longer and _is_worth(longer[0], gap, block):
         extended, offer = longer[0]
         if not _is_too_dear(context, plan, window, offer.fee_usd):

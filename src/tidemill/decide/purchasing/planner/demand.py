@@ -98,7 +98,7 @@ def window_demand(spec: Spec, plan: CapacityPlan) -> PoolDemand:
         for window, kind in zip(windows, kinds, strict=True)
     )
     types = tuple(dict.fromkeys(window.instance_type for window in windows))
-    worth = max(_worth(spec.catalog, name) for name in types)
+    worth = max(worth_usd_gpu_h(spec.catalog, name) for name in types)
     pool = spec.pools.get(plan.spec.pool)
     usable = usable_zones(spec.platform, pool) if pool is not None else None
     return PoolDemand(
@@ -133,10 +133,10 @@ def most_learned_gpus(spec: Spec, calendar: DemandCalendar) -> int:
 def penalty_usd_gpu_h(catalog: Catalog, calendar: DemandCalendar) -> float:
     if calendar.penalty_usd_per_gpu_hour is not None:
         return calendar.penalty_usd_per_gpu_hour
-    return max(_worth(catalog, name) for name in calendar.instance_types)
+    return max(worth_usd_gpu_h(catalog, name) for name in calendar.instance_types)
 
 
-def _worth(catalog: Catalog, name: str) -> float:
+def worth_usd_gpu_h(catalog: Catalog, name: str) -> float:
     kind = catalog.types[name]
     usd_h = kind.on_demand_usd_h
     if usd_h is None:
