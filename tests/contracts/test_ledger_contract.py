@@ -155,6 +155,21 @@ def test_what_never_became_ready_is_remembered_for_a_day(ledger: Ledger, clock: 
     assert ledger.launches() == ()
 
 
+@pytest.mark.requirement("CB-4")
+def test_nothing_is_submitted_once_the_clock_was_set_back(ledger: Ledger, clock: Hands):
+    """In another month the budget would be unspent."""
+    bought = intent("confirmed", approved_by=("ana",), id="tp-0", state_at=clock.now(), fee_usd=25_000)
+    approved = intent("approved", approved_by=("ana",))
+    submitted = replace(approved, state=PurchaseState.SUBMITTED, fee_usd=25_000)
+    for one in (bought, approved):
+        ledger.propose(one)
+    clock.pass_time(minutes=-6)
+    with pytest.raises(Refused, match="set the clock right"):
+        ledger.advance(approved, submitted, caps=Caps(500_000, None, None))
+    clock.pass_time(minutes=2)  # two machines may differ by that
+    ledger.advance(approved, submitted, caps=Caps(500_000, None, None))
+
+
 @pytest.mark.requirement("PE-18")
 def test_a_running_line_grows_and_an_ended_one_stays(ledger: Ledger):
     ledger.meter(line(NOW))

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, NotSupportedEr
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from sqlalchemy.pool import QueuePool
 
-from tidemill.model.errors import OutcomeUnknown, Retryable, SpecError
+from tidemill.model.errors import OutcomeUnknown, Refused, Retryable, SpecError
 
 # How long a write waits for another one. Ours take milliseconds; a longer wait means that a process hangs.
 WAIT_S = 10
@@ -30,6 +30,10 @@ _ADVISORY_LOCK = 0x74696465
 # postgresql://USER@HOST/NAME?password_file=/run/secrets/ledger
 PASSWORD_FILE = "password_file"
 _OUR_MISTAKES = (DataError, IntegrityError, NotSupportedError, ProgrammingError)
+# What reading a row raises whose content nobody wrote: an unknown word, half a document, a date that is none.
+_NOT_AS_WRITTEN = (ArithmeticError, LookupError, TypeError, ValueError)
+_LOOKS_AT_EMPTY, _LOOK_AGAIN_S = 20, 0.05
+_DAMAGED_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class Database:
@@ -40,8 +44,11 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """One snapshot, however many statements."""
         snapshot = {} if self._engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
-        with self._connected(**snapshot) as connection, connection.begin():
-            yield connection
+        try:
+            with self._connected(**snapshot) as connection, connection.begin():
+                yield connection
+        except _NOT_AS_WRITTEN as error:
+            raise _damaged(f"{type(error).__name__}: {error}") from error
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -79,7 +86,24 @@ class Database:
         except _OUR_MISTAKES:
             raise
         except (DBAPIError, NoConnectionFree) as error:
+            if _is_damage(getattr(error, "orig", None)):
+                raise _damaged(_sentence(error)) from error
             raise Retryable(f"the ledger cannot be reached: {_sentence(error)}") from error
+
+
+def _is_damage(error: object) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    # Text that is no text has no code of its own.
+    return code in _DAMAGED_CODES or (code is None and isinstance(error, sqlite3.OperationalError))
+
+
+def _damaged(what: str) -> Refused:
+    """Nothing is bought from a ledger that cannot be read, and nobody mends one by hand."""
+    return Refused(
+        f"the ledger is damaged ({what}): restore a copy of it; or move it away and run `tidemill ledger rebuild`, to"
+        " make it anew from AWS",
+        code="ledger-damaged",
+    )
 
 
 def _sentence(error: Exception) -> str:
@@ -95,6 +119,11 @@ def sqlite(path: Path, *, read_only: bool = False, must_exist: bool = False) -> 
         raise SpecError(f"the ledger cannot be at {path}: it is a folder; name a file in it")
     if (read_only or must_exist) and not path.is_file():
         raise SpecError(f"there is no ledger at {path}; name the address of one that exists")
+    if path.is_file() and _stays_empty(path):
+        raise SpecError(
+            f"{path} is empty: a ledger that was there is lost. Restore a copy of it; or remove the file, and run"
+            " `tidemill ledger rebuild` if anything was ever bought"
+        )
     address = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
 
     def connect() -> sqlite3.Connection:
@@ -111,6 +140,16 @@ def sqlite(path: Path, *, read_only: bool = False, must_exist: bool = False) -> 
     return Database(engine)
 
 
+def _stays_empty(path: Path) -> bool:
+    """A file that another process makes just now is empty for a moment; a new one until its log is written back."""
+    log = path.with_name(f"{path.name}-wal")
+    for _ in range(_LOOKS_AT_EMPTY):
+        if path.stat().st_size or (log.is_file() and log.stat().st_size):
+            return False
+        time.sleep(_LOOK_AGAIN_S)
+    return True
+
+
 def _check_it_is_sqlite(connection: sqlite3.Connection, path: Path) -> None:
     """A file of another kind is a typing error, not a ledger that cannot be reached.
 
@@ -123,6 +162,9 @@ def _check_it_is_sqlite(connection: sqlite3.Connection, path: Path) -> None:
         if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
             connection.close()
             raise SpecError(f"{path} is not a ledger: it is no SQLite file; name another file") from None
+        if error.sqlite_errorcode == sqlite3.SQLITE_CORRUPT:
+            connection.close()
+            raise _damaged(str(error)) from None
         # Locked, or on a disk that fails: what comes next says so.
 
 

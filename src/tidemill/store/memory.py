@@ -74,6 +74,10 @@ class MemoryLedger:
     def advance(self, before: PurchaseIntent, after: PurchaseIntent, *, caps: Caps | None = None) -> None:
         check_transition(self._purchases.get(before.id), before, after)
         if caps is not None:
+            bought = [
+                one.state_at for one in self._purchases.values() if one.state in MAY_COST and one.state_at
+            ]
+            check_clock(max(bought, default=None), self._clock.now())
             check_month_caps(self.spending(self._clock.now()), after, caps)
         self._purchases[before.id] = after
         self._fees.clear()
@@ -141,6 +145,19 @@ class MemoryLedger:
             if purchase.state in MAY_COST and purchase.state_at and month_of(purchase.state_at) == month:
                 fees[purchase.plan] = fees.get(purchase.plan, 0) + purchase.fee_usd
         return tuple(sorted(fees.items()))
+
+
+# Clocks of two machines differ by seconds. One that is set back by more could be in a month whose budget is unspent.
+CLOCK_MAY_DIFFER = timedelta(minutes=5)
+
+
+def check_clock(last_bought_at: datetime | None, now: datetime) -> None:
+    if last_bought_at is not None and now < last_bought_at - CLOCK_MAY_DIFFER:
+        raise Refused(
+            f"the clock says {now:%Y-%m-%d %H:%M} UTC, and the last purchase was made {last_bought_at:%Y-%m-%d %H:%M}:"
+            " set the clock right; until then nothing is bought",
+            code="clock-stepped-back",
+        )
 
 
 def check_month_caps(spending: Spending, intent: PurchaseIntent, caps: Caps) -> None:

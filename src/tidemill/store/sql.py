@@ -34,7 +34,13 @@ from tidemill.ports import Clock
 from tidemill.store import schema
 from tidemill.store.database import Database
 from tidemill.store.ledger_owner import LedgerOwner
-from tidemill.store.memory import FAILED_STARTS_KEPT, FAILURES_KEPT, check_month_caps, check_transition
+from tidemill.store.memory import (
+    FAILED_STARTS_KEPT,
+    FAILURES_KEPT,
+    check_clock,
+    check_month_caps,
+    check_transition,
+)
 from tidemill.store.months import bounds, by_month, month_of
 from tidemill.store.rows import (
     adoption_of,
@@ -176,6 +182,7 @@ class SqlLedger:
             row, held = self._held(connection, before.id)
             check_transition(held, before, after)
             if caps is not None:
+                check_clock(_last_bought_at(connection), self._clock.now())
                 check_month_caps(_spending(connection, self._clock.now()), after, caps)
             assert row is not None and held is not None
             kept = len(held.verdicts)
@@ -350,6 +357,12 @@ def _verdicts(connection: Connection, purchase: str | None = None) -> dict[tuple
     for row in connection.execute(query).mappings():
         verdicts.setdefault((row["purchase_id"], row["approval_round"]), []).append(verdict_of(row))
     return verdicts
+
+
+def _last_bought_at(connection: Connection) -> datetime | None:
+    table = schema.purchases
+    newest = select(func.max(table.c.state_at)).where(table.c.state.in_(MAY_COST))
+    return connection.execute(newest).scalar()
 
 
 def _spending(connection: Connection, now: datetime) -> Spending:
