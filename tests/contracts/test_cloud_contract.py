@@ -215,6 +215,16 @@ def test_terminating_works_twice_and_an_unknown_instance_is_gone(backend: Backen
         backend.cloud.terminate("i-00000000000000000")
 
 
+@pytest.mark.requirement("MG-5")
+def test_the_console_of_an_instance_is_read_and_that_of_an_unknown_one_is_gone(backend: Backend):
+    source = Source(SourceKind.BLOCK, backend.active_block(count=1))
+    _, (instance_id,) = launch(backend, source)
+    backend.let_pass(timedelta(minutes=5))
+    assert instance_id in backend.cloud.console_output(instance_id)
+    with pytest.raises(Gone):
+        backend.cloud.console_output("i-00000000000000000")
+
+
 def test_an_ended_block_is_still_listed(backend: Backend):
     block_id = backend.active_block(count=1)
     backend.let_pass(timedelta(days=2, hours=1))

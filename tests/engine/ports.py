@@ -165,6 +165,10 @@ class TinyCloud(Script):
                 raise Gone(instance_id)
             self.running[instance_id] = replace(self.running[instance_id], state=InstanceState.TERMINATED)
 
+    def console_output(self, instance_id: str) -> str:
+        with self.around("console_output"):
+            return f"boot of {instance_id}\nnodeadm: Unauthorized"
+
 
 class TinyCluster(Script):
     """Notes what was asked of it, in order, and keeps no rules of its own."""

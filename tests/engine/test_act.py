@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.decide.builders import ahead, hourly_pool, launch_intent, spec
 from tests.engine.ports import Outside
 from tidemill.model import reasons
-from tidemill.model.errors import Gone, NoCapacity, OutcomeUnknown, Retryable
+from tidemill.model.errors import Gone, NoCapacity, NotAllowed, OutcomeUnknown, Retryable
+from tidemill.model.nodes import InstanceState
 from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import (
     Admit,
@@ -203,6 +206,33 @@ def test_nothing_is_launched_if_the_intent_cannot_be_written(outside: Outside):
     (outcome,) = outside.act(Launch(INTENT, WAIT))
     assert outcome.error == "retryable"
     assert not outside.cloud.running
+
+
+def launched(outside: Outside) -> list[str]:
+    outside.act(Launch(INTENT, WAIT))
+    return list(outside.cloud.running)
+
+
+NEVER_JOINED = reasons.TerminateReason(reasons.TerminateKind.NEVER_JOINED, limit=timedelta(minutes=15))
+
+
+@pytest.mark.requirement("MG-5")
+def test_the_console_of_a_node_that_never_joined_is_read_before_it_is_ended(outside: Outside):
+    instance_id, _ = launched(outside)
+    start = launch_intent(f"start-{instance_id}", state=LaunchState.NEVER_READY, state_at=outside.clock.now())
+    (outcome,) = outside.act(Terminate(instance_id, NEVER_JOINED, start))
+    assert (outcome.error, outcome.detail) == ("", f"boot of {instance_id}\nnodeadm: Unauthorized")
+    assert start in outside.books.launches()
+
+
+@pytest.mark.requirement("MG-5")
+def test_a_console_that_cannot_be_read_keeps_no_instance_alive(outside: Outside):
+    instance_id, _ = launched(outside)
+    outside.cloud.fail("console_output", NotAllowed("ec2:GetConsoleOutput"))
+    start = launch_intent("start-1", state=LaunchState.NEVER_READY, state_at=outside.clock.now())
+    (outcome,) = outside.act(Terminate(instance_id, NEVER_JOINED, start))
+    assert (outcome.error, outcome.detail) == ("", "its console could not be read: ec2:GetConsoleOutput")
+    assert outside.cloud.running[instance_id].state is InstanceState.TERMINATED
 
 
 def test_a_settled_launch_is_no_longer_open(outside: Outside):

@@ -13,7 +13,7 @@ from tests.decide.purchases import buying, intent
 from tidemill.decide import decide
 from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import ReservationState
-from tidemill.model.plan import ForceDelete, Outcome, Plan, SubmitPurchase, Warning
+from tidemill.model.plan import ForceDelete, Outcome, Plan, SubmitPurchase, Terminate, Warning
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.reasons import EndKind, EndReason
 from tidemill.model.warning_reasons import ServiceShort, ShortKind, WarningKind, WarningReason
@@ -213,6 +213,9 @@ def test_nodes_that_never_join_are_told_once_a_day_for_a_pool_and_its_source(pro
     assert (alert.kind, alert.about, alert.lasts) == (AlertKind.NODES_NEVER_JOIN, "p5", False)
     assert facts(alert)["instances"] == "i-0, i-1"
     assert facts(alert)["provisioner"] == provisioner
+    ended = [action for action in decide(of, seen).actions if isinstance(action, Terminate)]
+    done = [Outcome(action, detail="nodeadm: Unauthorized") for action in ended]
+    assert facts(only(holding(of, seen, *done)))["console of i-0"] == "nodeadm: Unauthorized"
     young = node("i-9", "launched", launched="5m", provisioner=provisioner)
     assert holding(of, world(block(ends_in="48h"), young)) == []
 

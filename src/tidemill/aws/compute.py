@@ -178,6 +178,11 @@ class AwsCompute(AwsNodeGroups):
             )
         self._aws.call("ec2", "TerminateInstances", CallKind.CHANGE, InstanceIds=[instance_id])
 
+    def console_output(self, instance_id: str) -> str:
+        # Latest: as it is now, on the machines that have it (Nitro), and not as it was after the boot.
+        found = self._aws.read("ec2", "GetConsoleOutput", InstanceId=instance_id, Latest=True)
+        return str(found.get("Output") or "")
+
     def _launched_with(self, token: str, error: OutcomeUnknown) -> tuple[str, ...]:
         """The token was used with other parameters, such as an older template: return what that launch gave."""
         filters = [{"Name": "client-token", "Values": [token]}]

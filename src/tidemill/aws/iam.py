@@ -97,6 +97,7 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("ec2:RunInstances", _P, Guard.USES, _USED_BY_A_LAUNCH),
     Permission("ec2:RunInstances", _P, Guard.OURS, ("launch-template/*",)),
     Permission("ec2:TerminateInstances", _P, Guard.OUR_NODES, ("instance/*",)),
+    Permission("ec2:GetConsoleOutput", _P, Guard.OUR_NODES, ("instance/*",)),
     Permission("ec2:CreateLaunchTemplate", _P, Guard.MAKES, ("launch-template/*",)),
     Permission("ec2:CreateLaunchTemplateVersion", _P, Guard.OURS, ("launch-template/*",)),
     Permission("ec2:DeleteLaunchTemplate", _P, Guard.OURS, ("launch-template/*",)),

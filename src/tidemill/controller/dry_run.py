@@ -128,6 +128,9 @@ class ReadOnlyCloud:
     def terminate(self, instance_id: str) -> None:
         _refuse("terminate an instance")
 
+    def console_output(self, instance_id: str) -> str:
+        return self._cloud.console_output(instance_id)
+
 
 class ReadOnlyLedger:
     def __init__(self, ledger: Ledger) -> None:

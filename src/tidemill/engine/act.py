@@ -49,6 +49,8 @@ from tidemill.spec import Spec, names
 # changes before a person does something about it.
 FIRST_REST = timedelta(seconds=5)
 LONGEST_REST = timedelta(minutes=2)
+# The last words of a machine that never became a node, as they are told in an alert.
+CONSOLE_LINES, CONSOLE_CHARACTERS = 20, 2_000
 _Write = tuple[object, ...]  # what is written to which object
 
 
@@ -150,14 +152,25 @@ class Actor:
             case Terminate(instance_id, reason, failed_start):
                 if reason.kind is TerminateKind.DRAINED and not cluster.is_empty(instance_id):
                     raise NotYet(f"a pod may be on its way to {instance_id}")
+                printed = self._last_lines(instance_id) if failed_start is not None else ""
                 self._cloud.terminate(instance_id)
                 if failed_start is not None:  # afterwards: an instance ends even while the ledger is away
                     self._ledger.write_launch(failed_start)
+                return printed
             case RemoveNode(node):
                 cluster.remove_node(node)
             case _:
                 assert_never(action)
         return ""
+
+    def _last_lines(self, instance_id: str) -> str:
+        """Of its console, for people who look for the reason. It is no reason to keep it."""
+        try:
+            printed = self._cloud.console_output(instance_id)
+        except TidemillError as error:
+            return f"its console could not be read: {error}"
+        lines = printed.splitlines()[-CONSOLE_LINES:]
+        return "\n".join(lines)[-CONSOLE_CHARACTERS:]
 
     # --- launches ---
 

@@ -102,6 +102,10 @@ class Cloud(Account, Protocol):
         """Idempotent. Gone: there is no such instance any more."""
         ...
 
+    def console_output(self, instance_id: str) -> str:
+        """What its machine printed last: why it never became a node is often there. Empty: AWS has none (yet)."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:

@@ -176,6 +176,10 @@ class Compute(Protocol):
         """An instance that is in no group. Gone: it does not exist any more."""
         ...
 
+    def console_output(self, instance_id: str) -> str:
+        """As `Cloud.console_output`."""
+        ...
+
     def groups(self) -> Sequence[Group]: ...
 
     def put_group(self, shape: GroupShape) -> None:

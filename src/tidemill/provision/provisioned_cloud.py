@@ -80,6 +80,9 @@ class ProvisionedCloud:
         if not (self._state.may_be_in_a_group(instance_id) and self._groups.terminate(instance_id)):
             self._compute.terminate(instance_id)
 
+    def console_output(self, instance_id: str) -> str:
+        return self._compute.console_output(instance_id)
+
     def _launches(self) -> Sequence[LaunchIntent]:
         """The last known ones while the ledger cannot be read: instances must still be listed."""
         if self._ledger is not None:

@@ -42,7 +42,7 @@ def alerts(spec: Spec, world: World, plan: Plan, outcomes: Iterable[Outcome]) ->
         *about_blocks(spec, world),
         *_about_services(plan),
         *_about_pins(plan),
-        *_never_joined(world, plan),
+        *_never_joined(world, plan, done),
         *_forced(world, done),
     ):
         found.setdefault(purchase.key, purchase)
@@ -244,13 +244,18 @@ def _about_pins(plan: Plan) -> Iterator[Alert]:
         )
 
 
-def _never_joined(world: World, plan: Plan) -> Iterator[Alert]:
+def _never_joined(world: World, plan: Plan, done: tuple[Outcome, ...]) -> Iterator[Alert]:
     """Nodes that boot and never join are paid for and of no use. One alert a day for a pool and its source: the next
     ones will not join either."""
     late = {
         action.instance_id: action.reason
         for action in plan.actions
         if isinstance(action, Terminate) and action.reason.kind is TerminateKind.NEVER_JOINED
+    }
+    printed = {
+        outcome.action.instance_id: outcome.detail
+        for outcome in done
+        if isinstance(outcome.action, Terminate) and outcome.detail
     }
     by_source: dict[tuple[str, str, str], list[str]] = {}
     for instance in (node.instance for node in world.nodes if node.key in late):
@@ -267,7 +272,13 @@ def _never_joined(world: World, plan: Plan) -> Iterator[Alert]:
             f"{len(ids)} {'node' if len(ids) == 1 else 'nodes'} of pool {pool} never joined the cluster",
             "The next ones may not join either: look at the node role's access entry, the subnets' way to the API"
             " server and the image. If none does, one node is tried at a time, after rests of up to an hour.",
-            (("pool", pool), ("source", source), ("provisioner", provisioner), ("instances", shown)),
+            (
+                ("pool", pool),
+                ("source", source),
+                ("provisioner", provisioner),
+                ("instances", shown),
+                *((f"console of {id_}", printed[id_]) for id_ in sorted(ids)[:1] if id_ in printed),
+            ),
             lasts=False,
         )
 

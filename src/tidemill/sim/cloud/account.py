@@ -132,6 +132,10 @@ class SimAccount:
             self._unkept.append(_call(live, "search_extensions", query))
             return offers
 
+    def console_output(self, instance_id: str) -> str:
+        with self._turn() as live:
+            return live.cloud.console_output(instance_id)
+
     # --- the port: changing -------------------------------------------------------------------------
 
     def purchase(self, offer_id: str, tags: Pairs) -> tuple[Reservation, ...]:

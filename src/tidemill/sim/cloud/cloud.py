@@ -178,6 +178,18 @@ class SimCloud:
             raise Gone(f"there is no instance {instance_id}", code="InvalidInstanceID.NotFound")
         self._instances.shut_down(instance_id, by=by, why=why)
 
+    def console_output(self, instance_id: str) -> str:
+        """Some lines that a machine prints as it boots. What goes wrong inside of it is not simulated."""
+        self._faults.check_throttle(self._timeline.now())
+        history = self._instances.instance_histories.get(instance_id)
+        if history is None or self._instances.forgotten(history):
+            raise Gone(f"there is no instance {instance_id}", code="InvalidInstanceID.NotFound")
+        if history.now.state is InstanceState.PENDING:
+            return ""
+        return (
+            f"[    0.000000] Linux version 6.12 (simulated)\n[    4.180213] cloud-init: {instance_id} is up\n"
+        )
+
     # --- what AWS's own calls can do besides --------------------------------------------------------
 
     def receive(self) -> None:

@@ -85,6 +85,9 @@ class SimCompute:
     def terminate(self, instance_id: str) -> None:
         self._cloud.terminate(instance_id)
 
+    def console_output(self, instance_id: str) -> str:
+        return self._cloud.console_output(instance_id)
+
     # --- groups -------------------------------------------------------------------------------------
 
     def groups(self) -> Sequence[Group]:

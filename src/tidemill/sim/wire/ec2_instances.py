@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,6 +73,19 @@ def terminate(call: ApiCall) -> Result:
             }
         )
     return {"TerminatingInstances": changes}
+
+
+@operation("ec2", "GetConsoleOutput")
+def console_output(call: ApiCall) -> Result:
+    wire = call.wire
+    (history,) = _named(wire, [call.require("InstanceId")])
+    call.stop_dry_run()
+    text = wire.cloud.console_output(history.now.id)
+    return {
+        "InstanceId": history.now.id,
+        "Timestamp": format_instant(wire.clock.now()),
+        "Output": b64encode(text.encode()).decode(),
+    }
 
 
 @operation("ec2", "DescribeInstanceAttribute")

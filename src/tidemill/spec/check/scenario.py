@@ -173,7 +173,7 @@ NEVER_HAPPENS = "never"
 # The engine's calls to its ports: an engine-crash happens before or after one of these.
 ENGINE_CALLS = (
     "reservations", "instances", "search_offers", "purchase", "search_extensions", "purchase_extension",
-    "extensions", "tag_reservation", "untag_reservation", "identity", "launch", "terminate",
+    "extensions", "tag_reservation", "untag_reservation", "identity", "launch", "terminate", "console_output",
     "view", "admit", "mark_ready", "start_drain", "cancel_drain", "announce_end", "announce_node_end",
     "request_checkpoint", "evict", "delete", "restart", "scale", "is_empty", "remove_node",
     "launches", "write_launch", "purchases", "propose", "advance", "adopt", "adoptions", "remember", "meter",
