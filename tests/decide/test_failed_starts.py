@@ -105,6 +105,12 @@ def test_one_that_became_ready_clears_the_record():
     assert launched(decided(good, *row)) == 3
 
 
+def test_failures_hours_apart_are_no_row():
+    """Nodes became Ready in between, and are gone again."""
+    row = [failed(number, at=NOW - number * timedelta(hours=3)) for number in range(5)]
+    assert launched(decided(*row)) == 4
+
+
 def test_a_changed_node_class_clears_the_record():
     row = [failed(number, at=NOW, node_class="an earlier one") for number in range(4)]
     assert launched(decided(*row)) == 4

@@ -152,7 +152,12 @@ def _entries(answer: Any) -> Iterator[Any]:
 
 
 def _fields(thing: Any) -> dict[str, Any]:
-    return {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
+    """Without those that are as they are by default: a new field changes no answer that does not use it."""
+    return {
+        field.name: value
+        for field in dataclasses.fields(thing)
+        if (value := getattr(thing, field.name)) != field.default
+    }
 
 
 def _line(document: Any) -> str:

@@ -27,6 +27,7 @@ TRIED_ALONE_AFTER = 3
 FIRST_REST = timedelta(minutes=5)
 LONGEST_REST = timedelta(hours=1)
 LONGEST_PREPAID_REST = timedelta(minutes=10)
+ROW_ENDS = 2 * LONGEST_REST
 
 PoolType = tuple[str, str]  # a pool and an instance type
 _STARTING = (Phase.LAUNCHED, Phase.JOINED, Phase.REGISTERING, Phase.VERIFYING)
@@ -104,11 +105,22 @@ def failed_starts(
     found = {}
     for key, intents in by_type.items():
         since = good.get(key)
-        in_a_row = [one for one in intents if since is None or one.written_at > since]
+        in_a_row = _last_row([one for one in intents if since is None or one.written_at > since])
         if in_a_row:
             last_at = max(one.state_at or one.written_at for one in in_a_row)
             found[key] = FailedStarts(len(in_a_row), _times(in_a_row), last_at, key in starting)
     return found
+
+
+def _last_row(intents: list[LaunchIntent]) -> list[LaunchIntent]:
+    """Nodes that became Ready meanwhile may be gone again, and then nothing shows them: what was launched long after
+    the failure before it begins a new row. Whoever still needs nodes tries sooner."""
+    row: list[LaunchIntent] = []
+    for one in sorted(intents, key=lambda one: one.written_at):
+        if row and one.written_at > max(before.state_at or before.written_at for before in row) + ROW_ENDS:
+            row = []
+        row.append(one)
+    return row
 
 
 def _opened_at(view: NodeView) -> datetime | None:
