@@ -78,3 +78,18 @@ def test_a_summary_whose_parts_do_not_add_up_is_a_violation() -> None:
     for wrong in ({"total": 120.0}, {"blocks": 90.0}, {"spot": 5.0}):
         assert list(check_summary({**bill, **wrong}, costs, savings(costs), 100.0))
     assert list(check_summary(bill, costs, replace(savings(costs), saved_usd=50.0), 100.0))
+
+
+@pytest.mark.requirement("CB-3")
+def test_a_payment_that_failed_is_no_money_spent_and_the_block_is_bought_again() -> None:
+    """The budget is for one block of $1,696; number 3 counted both."""
+    rehearsal = scenario_with(
+        on=given.platform(
+            budget={"perPurchaseUsd": 3000, "monthlyUsd": 3000},
+            approval={"mode": "auto", "autoMaxFeeUsd": 3000},
+        ),
+        plans=[given.plan(proposeBefore="5d")],
+        faults=[given.fault("0s", "payment-fails")],
+        duration="2d",
+    ).run()
+    assert [purchase.paid for purchase in rehearsal.cloud.purchases] == [False, True]

@@ -135,11 +135,14 @@ def _cap_held(
 
 
 def spent_usd(truth: Truth, now: datetime) -> float:
-    """Fees of blocks bought for us and hourly money of our instances, this calendar month."""
+    """Fees of blocks bought for us and hourly money of our instances, this calendar month. What could not be paid is
+    no money spent."""
     fees = sum(
         purchase.fee_usd
         for purchase in truth.cloud.purchases
-        if purchase.intent_id and (purchase.at.year, purchase.at.month) == (now.year, now.month)
+        if purchase.intent_id
+        and (purchase.at.year, purchase.at.month) == (now.year, now.month)
+        and (purchase.paid or purchase.settled_at is None)
     )
     return fees + sum(
         _usd(history, now) for history in _this_month(truth, now) if history.now.owner == truth.owner
