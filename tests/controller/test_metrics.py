@@ -145,7 +145,10 @@ def test_a_ledger_that_is_away_does_not_stop_the_figures(clock: Clock):
         def block_hours(self) -> tuple[BlockHours, ...]:
             raise Retryable("no connection")
 
-    told(Metrics(Away(), now_s=clock))
+    metrics = Metrics(Away(), now_s=clock)
+    told(metrics, outcomes=[Outcome(MarkReady("n", PASSED))])
+    assert value(metrics, "actions_total", kind="MarkReady", error="") == 1
+    assert value(metrics, "block_gpu_hours", pool="p5", state="used") is None
 
 
 def test_a_dry_run_counts_no_errors(clock: Clock):

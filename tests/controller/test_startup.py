@@ -118,7 +118,14 @@ def test_a_second_drainer_is_refused_with_what_to_do():
 
 @pytest.mark.parametrize("accepted", ["DaemonSet/kube-system/nth", "aws-node-termination-handler"])
 def test_one_that_is_accepted_by_name_or_kind_is_not(accepted: str):
-    DrainerWatch(lambda: [HANDLER], (accepted,)).refuse()
+    looked: list[str] = []
+
+    def drainers() -> list[Found]:
+        looked.append("looked")
+        return [HANDLER]
+
+    DrainerWatch(drainers, (accepted,)).refuse()
+    assert looked, "it was seen, and accepted"
 
 
 def test_one_that_may_act_is_warned_of_once(monkeypatch: pytest.MonkeyPatch):
