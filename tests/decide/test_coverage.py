@@ -1,4 +1,5 @@
-"""What a window misses at every hour, against a reading by hand: the windows before it are served first."""
+"""What a window misses at every hour, against a reading by hand: blocks serve the window they were bought for, and what
+is left the windows in their order."""
 
 from __future__ import annotations
 
@@ -11,13 +12,9 @@ from hypothesis import strategies as st
 
 from tests.decide.builders import NOW, block, pool, spec
 from tests.decide.purchases import intent
-from tidemill.decide.purchasing.coverage import (
-    first_gap,
-    missing_instance_time,
-    missing_instances,
-    still_missing,
-)
+from tidemill.decide.purchasing.coverage import still_missing, with_expected
 from tidemill.decide.purchasing.purchase_use import is_mostly_covered, missing_changes_at
+from tidemill.decide.purchasing.window_coverage import first_gap, missing_instance_time, missing_instances
 from tidemill.spec.capacity_plan import CapacityPlan
 
 HOUR = timedelta(hours=1)
@@ -67,6 +64,60 @@ def test_a_window_misses_what_is_left_after_the_windows_before_it(drawn, bought)
     assert missing_instance_time(documents, held, "p5", window, NOW) == total * HOUR
     gap = first_gap(documents, held, "p5", window, NOW)
     assert (gap is None) == (total == 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    windows,
+    st.lists(
+        st.tuples(st.integers(-40, 80), st.integers(1, 80), st.integers(1, 6), st.integers(0, 4)), max_size=5
+    ),
+)
+def test_every_instance_serves_one_window_and_those_it_was_bought_for_before_others(drawn, bought):
+    documents = spec(pool(), plan_with(drawn))
+    demand = documents.plans["w"].spec.demand
+    held = [
+        replace(
+            block(f"cr-{n}", count=count, pool="p5"),
+            start=NOW + start * HOUR,
+            end=NOW + (start + hours) * HOUR,
+            bought_for=((NOW + start * HOUR, f"w{window}"),),
+        )
+        for n, (start, hours, count, window) in enumerate(bought)
+    ]
+    missing = [missing_instances(documents, held, "p5", window, NOW) for window in demand]
+    for hour in range(1, 121):
+        at = NOW + hour * HOUR
+        there = [one for one in held if one.start <= at < one.end]
+        wanted = served = 0
+        for window, steps in zip(demand, missing, strict=True):
+            if not window.start <= at < window.end:
+                continue
+            short = sum(step.amount for step in steps if step.start <= at < step.end)
+            own = sum(one.count for one in there if one.bought_for[0][1] == window.name)
+            assert short <= max(0, window.instances - own)
+            wanted, served = wanted + window.instances, served + window.instances - short
+        assert served == min(wanted, sum(one.count for one in there))
+
+
+def test_an_extension_serves_the_window_it_was_bought_for_from_the_old_end_on():
+    """The block was bought for the first window; the second one paid for its second day."""
+    documents = spec(pool(), plan_with([(0, 48, 2), (0, 48, 2)]))
+    first, second = documents.plans["w"].spec.demand
+    held = with_expected(
+        [replace(block("cr-1", count=2, pool="p5", intent_id="tp-0"), start=NOW, end=NOW + 24 * HOUR)],
+        [
+            intent("confirmed", id="tp-1", plan="w", window="w1", extends="cr-1", reservation_ids=("cr-1",),
+                   inside={"latest_start": NOW + 24 * HOUR, "earliest_end": NOW + 48 * HOUR}),
+            intent("confirmed", id="tp-0", plan="w", window="w0", reservation_ids=("cr-1",)),
+        ],
+        documents.platform.spec.deployment,
+    )  # fmt: skip
+    short = [
+        [(step.start, step.end) for step in missing_instances(documents, held, "p5", window, NOW)]
+        for window in (first, second)
+    ]
+    assert short == [[(NOW + 24 * HOUR, NOW + 48 * HOUR)], [(NOW, NOW + 24 * HOUR)]]
 
 
 def test_an_offer_that_the_first_window_takes_whole_is_not_bought_for_the_second():

@@ -120,19 +120,23 @@ def test_the_longer_nothing_was_sold_the_longer_the_pause_but_not_in_the_last_ho
     assert of(decide(buying(), world(replace(open_one, state_at=tried_at))), SubmitPurchase)
 
 
-def test_what_another_window_would_take_is_not_submitted_and_the_reason_is_told():
-    """The first window was too dear to be bought: what is bought for the second would serve the first, and the second
-    would be as short as before."""
+def test_a_window_that_nobody_approves_does_not_keep_a_later_one_from_being_bought():
+    """Both want the same type at the same time. What is bought for the second serves the second; the first stays as
+    short as it was, and what is held is not bought again."""
     first, second = ({
         "name": name, "from": ahead("2d"), "to": ahead("9d"), "instanceType": "p5.48xlarge", "instances": count,
-    } for name, count in (("large", 64), ("week", 4)))  # fmt: skip
-    both, alone = buying(document=plan(demand=[first, second])), buying(document=plan(demand=[second, first]))
+    } for name, count in (("large", 60), ("week", 4)))  # fmt: skip
+    both = buying(document=plan(demand=[first, second]))
     approved = intent("approved", approved_by=("ana",))
-    made = decide(both, world(approved))
-    assert not of(made, SubmitPurchase)
-    told = [warning.reason for warning in made.warnings if warning.about == approved.id]
-    assert told == [PurchaseReason(ReasonKind.OTHERS_COME_FIRST, name="large")]
-    assert of(decide(alone, world(approved)), SubmitPurchase)
+    waiting = intent("proposed", id="tp-large", window="large", inside={"count": 60})
+    (submit,) = of(decide(both, world(waiting, approved)), SubmitPurchase)
+    assert submit.intent.id == approved.id
+
+    bought = intent("confirmed", reservation_ids=("cr-9",))
+    made = block("cr-9", starts_in="2d", ends_in="9d", count=4, intent_id="tp-1", pool="p5")
+    later = decide(both, world(waiting, bought, made))
+    for kind in (SubmitPurchase, SettlePurchase, ProposePurchase):
+        assert not of(later, kind)
 
 
 @pytest.mark.requirement("CB-4")

@@ -24,15 +24,7 @@ from tidemill.decide.purchasing.approval import (
     over_budget,
     over_month,
 )
-from tidemill.decide.purchasing.coverage import (
-    comes_first,
-    first_gap,
-    held_for,
-    missing_gpus,
-    reduces_shortage,
-    window_named,
-    with_expected,
-)
+from tidemill.decide.purchasing.coverage import extended, missing_gpus, reduces_shortage, with_expected
 from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.offer_worth import cost_for_purchase_usd, is_as_approved
 from tidemill.decide.purchasing.planner.demand import calendar_demand, plans_with_calendar
@@ -48,6 +40,7 @@ from tidemill.decide.purchasing.usability import (
     why_purchase_unusable,
 )
 from tidemill.decide.purchasing.wanted import why_never_bought, why_not_wanted
+from tidemill.decide.purchasing.window_coverage import first_gap, held_for, window_named
 from tidemill.decide.scheduler_rules import admits
 from tidemill.decide.service_moves import at_once, in_effect, services_lead
 
@@ -83,7 +76,7 @@ __all__ = [
     "not_granted",
     "over_budget",
     "over_month",
-    "comes_first",
+    "extended",
     "cost_for_purchase_usd",
     "is_as_approved",
     "first_gap",

@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from tidemill.decide.read_models import (
-    comes_first,
     cost_for_purchase_usd,
     fee_to_approve_usd,
     is_as_approved,
@@ -277,8 +276,6 @@ class Buyer:
         unusable = {offer.id: why_offer_unusable(self._spec, intent.pool, offer, held) for offer in fitting}
         if fitting and None not in unusable.values():
             raise _NotBought(next(why for why in unusable.values() if why is not None))
-        if (other := comes_first(self._spec, held, intent, self._clock.now())) is not None:
-            raise _NotBought(PurchaseReason(ReasonKind.OTHERS_COME_FIRST, name=other))
         return [
             offer
             for offer in fitting

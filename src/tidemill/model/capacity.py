@@ -99,6 +99,9 @@ class Reservation:
     # By pool: when somebody's scheduled action empties its group, although the block lasts longer. What is launched
     # there before ends then.
     scale_downs: tuple[tuple[str, datetime], ...] = ()
+    # From when on, for which demand window: an extension may be for another one than the block. By the ledger; empty
+    # until purchases are joined to it.
+    bought_for: tuple[tuple[datetime, str], ...] = ()
 
     @property
     def source(self) -> Source:

@@ -33,7 +33,6 @@ class ReasonKind(StrEnum):
         "reservations-unread"  # reservation_ids; detail: what of the first could not be read
     )
     NO_OFFER = "no-offer"
-    OTHERS_COME_FIRST = "others-come-first"  # name: a window of its pool that would take what is bought
     REFUSED_BY_AWS = "refused-by-aws"  # code, detail
     REFUSED_BY_LEDGER = "refused-by-ledger"  # code, detail
     # Its pool could not use it. In each of them `name` is the pool.
@@ -137,7 +136,6 @@ NOTHING_BOUGHT: Final = UNUSABLE | frozenset(
         ReasonKind.BOUGHT_FROM_ANOTHER_LEDGER,
         ReasonKind.RESERVATIONS_UNREAD,
         ReasonKind.NO_OFFER,
-        ReasonKind.OTHERS_COME_FIRST,
         ReasonKind.REFUSED_BY_AWS,
         ReasonKind.REFUSED_BY_LEDGER,
     }

@@ -5,11 +5,17 @@ Pure, like `alerts`, which calls it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from tidemill.decide.read_models import calendar_demand, first_gap, held_for, missing_gpus
+from tidemill.decide.read_models import (
+    calendar_demand,
+    extended,
+    first_gap,
+    held_for,
+    missing_gpus,
+    with_expected,
+)
 from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import SECURED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, LEGAL_DURATIONS, TAG_BOUGHT_COUNT
@@ -108,10 +114,11 @@ def _short_delivery(intent: PurchaseIntent, blocks: list[Reservation]) -> Iterat
 
 def _closing(spec: Spec, world: World) -> Iterator[Alert]:
     """Blocks that end before the demand they serve, where nothing else covers the rest."""
-    near = [reservation for reservation in world.reservations if _is_near(spec, world, reservation)]
-    for block in near:
+    near = {reservation.id for reservation in world.reservations if _is_near(spec, world, reservation)}
+    held = with_expected(world.reservations, world.purchases, spec.platform.spec.deployment, firm=True)
+    for block in (one for one in held if one.id in near):
         for plan in spec.plans.values():
-            short = _lacks_without(spec, world, plan, block)
+            short = _lacks_without(spec, world.now, held, plan, block)
             if short:
                 yield _closes(block, plan, short)
                 break  # one alert a block, whoever needs it
@@ -127,40 +134,49 @@ def _is_near(spec: Spec, world: World, block: Reservation) -> bool:
     return block.end - EXTENSION_CLOSES_BEFORE_END - lead <= world.now < block.end
 
 
-def _lacks_without(spec: Spec, world: World, plan: CapacityPlan, block: Reservation) -> str:
+def _lacks_without(
+    spec: Spec, now: datetime, held: Sequence[Reservation], plan: CapacityPlan, block: Reservation
+) -> str:
     """The demand of the plan that this block would cover if it were extended; empty: none."""
     assert block.end is not None
     if block.pool not in ("", plan.spec.pool):
         return ""
     for window in plan.spec.demand:
-        if window.start <= block.end < window.end and _covers(spec, world, plan, window, block):
+        if window.start <= block.end < window.end and _covers(spec, now, held, plan, window, block):
             return f"{plan.name}/{window.name}, until {format_instant(window.end)}"
     if plan.spec.calendar is None:
         return ""
     # Learned demand is left out: what the queue may need next week is no reason to page somebody now.
     demand = calendar_demand(spec, plan.name, 0)
-    longer = _instead(world, block, block.end + SHORTEST)
+    longer = _extended(held, block, block.end + SHORTEST, "")
     after = (block.end - demand.wind_down, block.end + SHORTEST - demand.wind_down)
-    without, with_it = (missing_gpus(spec, demand, held, *after) for held in (world.reservations, longer))
+    without, with_it = (missing_gpus(spec, demand, blocks, *after) for blocks in (held, longer))
     return f"the calendar of {plan.name}" if with_it != without else ""
 
 
-def _covers(spec: Spec, world: World, plan: CapacityPlan, window: DemandWindow, block: Reservation) -> bool:
-    if block not in held_for(spec, world.reservations, plan.spec.pool, window):
+def _covers(
+    spec: Spec,
+    now: datetime,
+    held: Sequence[Reservation],
+    plan: CapacityPlan,
+    window: DemandWindow,
+    block: Reservation,
+) -> bool:
+    if block not in held_for(spec, held, plan.spec.pool, window):
         return False
     short, less_short = (
-        first_gap(spec, held, plan.spec.pool, window, world.now)
-        for held in (world.reservations, _instead(world, block, window.end))
+        first_gap(spec, blocks, plan.spec.pool, window, now)
+        for blocks in (held, _extended(held, block, window.end, window.name))
     )
     return short is not None and (less_short is None or less_short.amount < short.amount)
 
 
-def _instead(world: World, block: Reservation, end: datetime) -> list[Reservation]:
-    """What is held, with this block's end moved."""
-    return [
-        replace(reservation, end=end) if reservation is block else reservation
-        for reservation in world.reservations
-    ]
+def _extended(
+    held: Sequence[Reservation], block: Reservation, end: datetime, window: str
+) -> list[Reservation]:
+    assert block.end is not None
+    longer = extended(block, block.end, end, window)
+    return [longer if one.id == block.id else one for one in held]
 
 
 def _closes(block: Reservation, plan: CapacityPlan, demand: str) -> Alert:

@@ -73,10 +73,6 @@ _REASONS: dict[ReasonKind, Sentence[PurchaseReason]] = {
         "the limits of pool {name} allow {most} x {instance_type} beside its other blocks for most of that time, not"
         " {count}"
     ),
-    ReasonKind.OTHERS_COME_FIRST: (
-        "window {name} comes before it, lacks capacity of the same type and would take what is bought: buy for that"
-        " first, write it further down, or remove it"
-    ),
     ReasonKind.APPROVED: "approved and inside the budget",
     ReasonKind.TRIED_AGAIN: "approved; trying again for an offer inside its envelope",
     ReasonKind.APPROVED_BY_POLICY: "inside what the policy buys without an approval",

@@ -1,29 +1,28 @@
 """What is missing: the demand of a plan, less what is held and what is on its way. Asked when deciding, and again at
 the moment of buying (CB-4).
 
-There is one computation (`missing_steps`). A calendar asks it in GPUs; a demand window is a calendar with one entry, of
-one instance type, and asks it in instances. Knows nothing of prices.
+A calendar misses GPUs, whichever block they are on (`missing_gpus`); a demand window misses instances of its type
+(`window_coverage.py`). Knows nothing of prices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from math import ceil
 
 from tidemill.decide.purchasing.planner.demand import calendar_demand, most_learned_gpus
-from tidemill.decide.purchasing.planner.inputs import Calendar, PoolDemand, Step, Windows, levels
+from tidemill.decide.purchasing.planner.inputs import Calendar, PoolDemand, Step, levels
 from tidemill.decide.purchasing.planner.offer_filter import is_usable_by, live_reservations
 from tidemill.decide.purchasing.planner.slots import serving_span
-from tidemill.decide.purchasing.usability import counts_for
-from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, SourceKind
-from tidemill.model.ec2_facts import DAY, LEGAL_DURATIONS
+from tidemill.decide.purchasing.window_coverage import first_gap, missing_instance_time, window_named
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.purchases import MAY_COST, OPEN, PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
-from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
+from tidemill.spec.capacity_plan import CapacityPlan
 
 # A block is extended as a whole, and an UltraServer sold as one: what holds more than twice what is missing is not
 # bought without being asked for. Somebody who wants it all the same says `tidemill extend` or `tidemill buy`.
@@ -124,117 +123,6 @@ def _missing_gpu_minutes(
     )
 
 
-# --- windows, in instances ----------------------------------------------------------------------------
-
-
-def missing_instances(
-    spec: Spec,
-    reservations: Iterable[Reservation],
-    pool: str,
-    window: DemandWindow,
-    now: datetime,
-    *,
-    to_the_minute: bool = False,
-) -> tuple[Step, ...]:
-    """What is held serves the windows of a pool in the order they are written, so no block counts twice. So the windows
-    before this one are demand too; but what this one misses is never more than it asks for.
-
-    `to_the_minute`: what starts within a day counts from its start and not from now.
-    """
-    supplies = [
-        Supply(
-            block.start if to_the_minute else _serves_from(block, window, now),
-            block.end,
-            block.count,
-            block.zone,
-        )
-        for block in held_for(spec, reservations, pool, window)
-    ]
-    windows = [*_windows_served_first(spec, pool, window), window]
-    calendar = Windows(tuple(Step(window.start, window.end, window.instances) for window in windows))
-    # Outside the window, what the others need is not asked about.
-    steps = missing_steps(calendar, supplies, max(window.start, now), window.end)
-    most = window.instances
-    return tuple(step if step.amount <= most else Step(step.start, step.end, most) for step in steps)
-
-
-def first_gap(
-    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
-) -> Step | None:
-    """As high as its highest step. What is bought next is for this: a window is not bought as a whole where part of it
-    is covered."""
-    gap: Step | None = None
-    for step in missing_instances(spec, reservations, pool, window, now):
-        if gap is not None and step.start != gap.end:
-            break
-        gap = step if gap is None else Step(gap.start, step.end, max(gap.amount, step.amount))
-    return gap
-
-
-def missing_instance_time(
-    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow, now: datetime
-) -> timedelta:
-    """Instances times how long each is missing, over the whole window: what must become less with every purchase.
-
-    Exact: two sums of hours as floats may differ although nothing was gained.
-    """
-    steps = missing_instances(spec, reservations, pool, window, now)
-    return sum((step.amount * (step.end - step.start) for step in steps), timedelta(0))
-
-
-def _serves_from(block: Reservation, window: DemandWindow, now: datetime) -> datetime:
-    """A window that has begun is served as soon as can be: what starts within a day closes the gap before it, since
-    nothing shorter than a day is sold. Without this each start-now block would ask for another one."""
-    return now if window.start <= now < block.start <= now + LEGAL_DURATIONS[0] else block.start
-
-
-def coverage_changes_at(
-    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow
-) -> Iterator[datetime]:
-    """When another answer may follow from the same blocks: as windows and blocks begin and end, and once what starts
-    within a day counts."""
-    for one in (*_windows_served_first(spec, pool, window), window):
-        yield from (one.start, one.end)
-    for block in held_for(spec, reservations, pool, window):
-        yield from (block.start - LEGAL_DURATIONS[0], block.start)
-        if block.end is not None:
-            yield block.end
-
-
-def _windows_served_first(spec: Spec, pool: str, window: DemandWindow) -> list[DemandWindow]:
-    """Windows of the same pool and type that come before it, by plan and place in it."""
-    earlier: list[DemandWindow] = []
-    for plan in spec.plans.values():
-        for one in plan.spec.demand if plan.spec.pool == pool else ():
-            if one is window:
-                return earlier
-            if one.instance_type == window.instance_type:
-                earlier.append(one)
-    return earlier
-
-
-def held_for(
-    spec: Spec, reservations: Iterable[Reservation], pool: str, window: DemandWindow
-) -> list[Reservation]:
-    """Ours, of the type it asks for, and this pool's or one that it can use."""
-    return [
-        reservation
-        for reservation in reservations
-        if reservation.instance_type == window.instance_type
-        and reservation.owner == spec.platform.spec.deployment
-        and reservation.state in LIVE_STATES
-        and counts_for(spec, pool, reservation)
-    ]
-
-
-def window_named(plan: CapacityPlan | None, name: str) -> DemandWindow | None:
-    return (
-        next((window for window in plan.spec.demand if window.name == name), None)
-        if plan is not None
-        else None
-    )
-
-
 # --- of one purchase ----------------------------------------------------------------------------------
 
 
@@ -261,28 +149,12 @@ def reduces_shortage(
 ) -> bool:
     """What leaves its demand as short as before would be followed by another purchase, and another."""
     held = list(held)
-    after = with_bought(held, offer, spec.platform.spec.deployment, intent.pool)
+    after = with_bought(held, offer, spec.platform.spec.deployment, intent.pool, intent.window)
     window = window_named(spec.plans.get(intent.plan), intent.window)
     if window is None:
         return still_missing(spec, after, intent, now) < still_missing(spec, held, intent, now)
     left, before = (missing_instance_time(spec, blocks, intent.pool, window, now) for blocks in (after, held))
     return left < before
-
-
-def comes_first(spec: Spec, held: Iterable[Reservation], intent: PurchaseIntent, now: datetime) -> str | None:
-    """The window that would take whatever is bought for this one, so that it stayed as short as before; None: there is
-    none. Asked of the most that its envelope allows: no offer inside it can do more."""
-    window, bound = window_named(spec.plans.get(intent.plan), intent.window), intent.envelope
-    if window is None or intent.extends:
-        return None
-    held, zone = list(held), bound.zones[0] if bound.zones else ""
-    start, end = max(bound.earliest_start, now), bound.latest_start + bound.duration + DAY
-    most = Offer(intent.id, bound.instance_type, zone, bound.count, start, end, bound.max_fee_usd)
-    if reduces_shortage(spec, held, most, intent, now):
-        return None
-    earlier = _windows_served_first(spec, intent.pool, window)
-    together = (one for one in earlier if one.start < window.end and window.start < one.end)
-    return next((one.name for one in together if missing_instances(spec, held, intent.pool, one, now)), None)
 
 
 # --- what is held, and what may come ------------------------------------------------------------------
@@ -298,7 +170,7 @@ def with_expected(
 ) -> list[Reservation]:
     """What AWS shows, and what it may yet show of the purchases that are under way (all `but` one). What was submitted
     lasts as its offer said; of what was not, only the least that its envelope promises is counted on. Else the windows
-    would take each other's blocks and buy more than all of them need.
+    would take each other's blocks and buy more than all of them need. Each with the windows it was bought for.
 
     `firm`: only what may have been bought. A mere proposal keeps others from being proposed and voids no approval.
     """
@@ -309,29 +181,49 @@ def with_expected(
             continue
         bound = intent.envelope
         if intent.extends:
-            block, end = held.get(intent.extends), intent.end or bound.earliest_end
-            if block is not None and block.end is not None and block.end < end:
-                held[block.id] = replace(block, end=end)
-        elif not any(block.intent_id == intent.id for block in held.values()):
-            held[intent.id] = Reservation(
-                intent.id, SourceKind.BLOCK, bound.instance_type, bound.zones[0] if bound.zones else "", bound.count,
-                0, ReservationState.SCHEDULED, intent.start or bound.latest_start, intent.end or bound.earliest_end,
-                owner, intent.pool,
-            )  # fmt: skip
+            block = held.get(intent.extends)
+            if block is not None:
+                end = intent.end or bound.earliest_end
+                held[block.id] = extended(block, bound.latest_start, end, intent.window)
+            continue
+        made = [
+            block
+            for block in held.values()
+            if block.intent_id == intent.id or block.id in intent.reservation_ids
+        ]
+        for block in made or (_expected(intent, owner),):
+            held[block.id] = replace(block, bought_for=(*block.bought_for, (block.start, intent.window)))
     return list(held.values())
 
 
+def _expected(intent: PurchaseIntent, owner: str) -> Reservation:
+    bound = intent.envelope
+    return Reservation(
+        intent.id, SourceKind.BLOCK, bound.instance_type, bound.zones[0] if bound.zones else "", bound.count,
+        0, ReservationState.SCHEDULED, intent.start or bound.latest_start, intent.end or bound.earliest_end,
+        owner, intent.pool,
+    )  # fmt: skip
+
+
+def extended(block: Reservation, old_end: datetime, end: datetime, window: str) -> Reservation:
+    """The same block, longer; its end is as AWS shows it where that is later."""
+    later = block.end is not None and block.end < end
+    return replace(block, end=end if later else block.end, bought_for=(*block.bought_for, (old_end, window)))
+
+
 def with_bought(
-    reservations: Iterable[Reservation], offer: Offer | ExtensionOffer, owner: str, pool: str
+    reservations: Iterable[Reservation], offer: Offer | ExtensionOffer, owner: str, pool: str, window: str
 ) -> list[Reservation]:
-    """As if the offer had been bought."""
+    """As if the offer had been bought for a window."""
     if isinstance(offer, ExtensionOffer):
         return [
-            replace(reservation, end=offer.end) if reservation.id == offer.reservation_id else reservation
+            extended(reservation, offer.start, offer.end, window)
+            if reservation.id == offer.reservation_id
+            else reservation
             for reservation in reservations
         ]
     bought = Reservation(
         offer.id, SourceKind.BLOCK, offer.instance_type, offer.zone, offer.count, 0,
-        ReservationState.SCHEDULED, offer.start, offer.end, owner, pool,
+        ReservationState.SCHEDULED, offer.start, offer.end, owner, pool, bought_for=((offer.start, window),),
     )  # fmt: skip
     return [*reservations, bought]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from tidemill.decide.purchasing.coverage import missing_gpus, missing_instances, window_named, with_bought
+from tidemill.decide.purchasing.coverage import missing_gpus, with_bought
 from tidemill.decide.purchasing.planner.demand import calendar_demand, most_learned_gpus, worth_usd_gpu_h
 from tidemill.decide.purchasing.planner.inputs import Step
+from tidemill.decide.purchasing.window_coverage import missing_instances, window_named
 from tidemill.model.capacity import Reservation
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.purchases import PurchaseIntent
@@ -29,7 +30,7 @@ def cost_for_window_usd(
     now: datetime,
 ) -> float:  # fmt: skip
     """An hour that is missing costs what it costs on demand."""
-    after = with_bought(held, offer, spec.platform.spec.deployment, pool)
+    after = with_bought(held, offer, spec.platform.spec.deployment, pool, window.name)
     missing = missing_instances(spec, after, pool, window, now, to_the_minute=True)
     kind = spec.catalog.types[window.instance_type]
     return offer.fee_usd + _hours(missing) * max(1, kind.gpus) * worth_usd_gpu_h(spec.catalog, kind.name)
@@ -59,7 +60,7 @@ def _cost_for_calendar_usd(
     assert plan.spec.calendar is not None
     demand = calendar_demand(spec, plan.name, most_learned_gpus(spec, plan.spec.calendar))
     start = max(now, intent.envelope.earliest_start)
-    after = with_bought(held, offer, spec.platform.spec.deployment, intent.pool)
+    after = with_bought(held, offer, spec.platform.spec.deployment, intent.pool, intent.window)
     missing = missing_gpus(spec, demand, after, start, intent.envelope.earliest_end)
     return offer.fee_usd + _hours(missing) * demand.penalty_usd_gpu_h
 

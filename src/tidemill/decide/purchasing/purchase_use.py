@@ -10,12 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidemill.decide.purchasing.coverage import (
-    MAX_OVERSIZE,
-    coverage_changes_at,
-    missing_instances,
-    window_named,
-)
+from tidemill.decide.purchasing.coverage import MAX_OVERSIZE
+from tidemill.decide.purchasing.window_coverage import coverage_changes_at, missing_instances, window_named
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import DAY, LEGAL_DURATIONS, LONGEST_BLOCK, round_up_duration
 from tidemill.model.purchases import PurchaseIntent

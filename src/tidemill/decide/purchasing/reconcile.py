@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import not_granted, over_budget
-from tidemill.decide.purchasing.coverage import comes_first, window_named, with_expected
+from tidemill.decide.purchasing.coverage import with_expected
 from tidemill.decide.purchasing.purchase_use import missing_changes_at
 from tidemill.decide.purchasing.wanted import why_not_wanted
+from tidemill.decide.purchasing.window_coverage import window_named
 from tidemill.model.capacity import LIVE_STATES, NEVER_CAME_STATES
 from tidemill.model.offers import ExtensionState
 from tidemill.model.plan import SettlePurchase, SubmitPurchase
@@ -190,8 +191,6 @@ def _submit_or_void(context: DecisionContext, intent: PurchaseIntent) -> None:
     why_not = why_not_allowed(context, intent)
     if why_not is not None:
         context.warn(intent.id, why_not)
-    elif (other := comes_first(context.spec, held, intent, context.now)) is not None:
-        context.warn(intent.id, PurchaseReason(ReasonKind.OTHERS_COME_FIRST, name=other))
     elif intent.reason is not None and intent.reason.kind in SUBMITTED_BEFORE and intent.state_at is not None:
         again = intent.state_at + _pause(intent, intent.state_at, expires_at)
         context.wake(again)

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from tidemill.decide.purchasing.approval import over_budget
-from tidemill.decide.purchasing.coverage import still_missing, window_named
+from tidemill.decide.purchasing.coverage import still_missing
 from tidemill.decide.purchasing.purchase_use import is_mostly_covered
 from tidemill.decide.purchasing.usability import why_purchase_unusable
+from tidemill.decide.purchasing.window_coverage import window_named
 from tidemill.model.capacity import SECURED_STATES, Reservation
 from tidemill.model.purchase_reasons import PurchaseReason, ReasonKind
 from tidemill.model.purchases import PurchaseIntent, Spending

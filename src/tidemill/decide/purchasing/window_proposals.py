@@ -12,14 +12,7 @@ from datetime import timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.purchasing.approval import highest_fee_usd
-from tidemill.decide.purchasing.coverage import (
-    MAX_OVERSIZE,
-    coverage_changes_at,
-    first_gap,
-    held_for,
-    missing_instance_time,
-    with_bought,
-)
+from tidemill.decide.purchasing.coverage import MAX_OVERSIZE, with_bought
 from tidemill.decide.purchasing.offer_worth import cost_for_window_usd
 from tidemill.decide.purchasing.planner.inputs import Step
 from tidemill.decide.purchasing.purchase_intents import (
@@ -31,6 +24,12 @@ from tidemill.decide.purchasing.purchase_intents import (
     propose_again_at,
 )
 from tidemill.decide.purchasing.usability import why_block_unusable, why_offer_unusable, zones_to_buy_in
+from tidemill.decide.purchasing.window_coverage import (
+    coverage_changes_at,
+    first_gap,
+    held_for,
+    missing_instance_time,
+)
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import (
     LEGAL_DURATIONS,
@@ -361,7 +360,7 @@ def _usable_offers(
 def _missing_time_with(
     context: DecisionContext, plan: CapacityPlan, window: DemandWindow, offer: Offer, held: list[Reservation]
 ) -> timedelta:
-    after = with_bought(held, offer, context.owner, plan.spec.pool)
+    after = with_bought(held, offer, context.owner, plan.spec.pool, window.name)
     return missing_instance_time(context.spec, after, plan.spec.pool, window, context.now)
 
 
