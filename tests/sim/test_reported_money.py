@@ -71,6 +71,20 @@ def test_a_ledger_that_counts_wrongly_trips_number_16_and_the_real_one_does_not(
     scenario.run()
 
 
+class ForgettingCloud(SimCloud):
+    """Lists blocks without what was paid for them."""
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        return tuple(replace(block, fee_usd=0) for block in super().reservations())
+
+
+def test_a_list_of_blocks_with_another_fee_than_was_charged_trips_number_16() -> None:
+    with pytest.raises(InvariantViolated) as caught:
+        BOUGHT.run(cloud=ForgettingCloud)
+    assert caught.value.number == 16, str(caught.value)
+    assert caught.value.objects[0] == "blocks"
+
+
 def test_a_summary_whose_parts_do_not_add_up_is_a_violation() -> None:
     bill = {"blocks": 100.0, "on_demand": 10.0, "spot": 0.0, "total": 110.0, "idle": 20.0}
     costs = Costs(pools=(PoolCost("train", 8.0, 2.0, 90.0, 20.0, 0.0, 150.0, 40.0, 180.0),))
@@ -93,3 +107,9 @@ def test_a_payment_that_failed_is_no_money_spent_and_the_block_is_bought_again()
         duration="2d",
     ).run()
     assert [purchase.paid for purchase in rehearsal.cloud.purchases] == [False, True]
+    unpaid, paid = (
+        rehearsal.cloud.reservation(purchase.reservation_ids[0]) for purchase in rehearsal.cloud.purchases
+    )
+    assert unpaid is not None
+    assert paid is not None
+    assert (unpaid.charged_usd, paid.charged_usd) == (0, paid.fee_usd)

@@ -108,6 +108,11 @@ class Reservation:
         return Source(self.kind, self.id)
 
     @property
+    def charged_usd(self) -> int:
+        """What was paid for it; its fee is on its tags also where the payment failed."""
+        return 0 if self.state is ReservationState.PAYMENT_FAILED else self.fee_usd
+
+    @property
     def extension_window(self) -> tuple[datetime, datetime] | None:
         """From when to when EC2 sells an extension of it; None: it has no end, is not paid, or has one pending."""
         if self.end is None or self.state not in SECURED_STATES or self.extension_pending_to is not None:

@@ -119,7 +119,7 @@ def _holding(
         owner=block.owner,
         pool=block.pool,
         intent=block.intent_id,
-        fee_usd=block.fee_usd,
+        fee_usd=block.charged_usd,
         used=used,
         strangers=strangers,
         free=block.available,

@@ -174,7 +174,7 @@ def _block(
         held=_held(reservation, deployment),
         owner=reservation.owner,
         pool=reservation.pool,
-        fee_usd=reservation.fee_usd,
+        fee_usd=reservation.charged_usd,
         idle_usd_h=idle_usd_h(reservation, catalog),
         groups=groups,
     )

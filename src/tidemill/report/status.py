@@ -21,7 +21,7 @@ from tidemill.decide.read_models import (
     pod_lead,
     services_lead,
 )
-from tidemill.model.capacity import DELIVERED_STATES, Reservation, SourceKind
+from tidemill.model.capacity import DELIVERED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.plan import Plan
 from tidemill.model.pods import Method, Pod
 from tidemill.model.purchases import PurchaseIntent
@@ -115,7 +115,7 @@ def _block(
         zone=reservation.zone,
         state=reservation.state.value,
         gpus=reservation.count * (instance_type.gpus if instance_type else 0),
-        fee_usd=reservation.fee_usd,
+        fee_usd=reservation.charged_usd,
         start=reservation.start,
         drain_from=drain_from,
         deadline=deadline,
@@ -257,7 +257,13 @@ def _money(spec: Spec, world: World, blocks: tuple[BlockRow, ...]) -> Money:
     priced = [row for row in delivered if row.delivered_on_demand_usd is not None]
     counted = any(row.used_on_demand_usd is not None for row in priced)
     bought = {id_ for purchase in world.purchases for id_ in purchase.reservation_ids}
-    others = [row for row in blocks if row.kind == SourceKind.BLOCK and row.id not in bought]
+    others = [
+        row
+        for row in blocks
+        if row.kind == SourceKind.BLOCK
+        and row.id not in bought
+        and row.state != ReservationState.PAYMENT_FAILED
+    ]
     return Money(
         other_fees_usd=sum(row.fee_usd for row in others),
         unknown_fees=tuple(row.id for row in others if not row.fee_usd),

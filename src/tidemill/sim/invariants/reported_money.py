@@ -15,6 +15,7 @@ from tidemill.model.capacity import SourceKind
 from tidemill.model.purchases import IN_DOUBT, MAY_COST, PurchaseIntent, PurchaseState
 from tidemill.report import status
 from tidemill.report.costs import Costs
+from tidemill.report.holdings import HoldingRecords, holdings
 from tidemill.report.ledger_costs import ledger_costs
 from tidemill.report.savings import Savings
 from tidemill.sim.cloud.instances import InstanceHistory
@@ -47,6 +48,7 @@ class ReportedMoney:
         for view, usd in _fees_in_views(truth, tick):
             if abs(usd - fees) > CENT:
                 yield 16, (view, f"fees of ${usd:,.2f}, AWS charged ${fees:,.2f} this month")
+        yield from _check_blocks(truth, tick)
         yield from _check_costs(truth, now)
 
 
@@ -86,6 +88,28 @@ def _fees_in_views(truth: Truth, tick: Tick) -> Iterator[tuple[str, float]]:
     if month_of(tick.world.now) == month_of(now):
         yield "metrics", tick.world.spending.fees_usd
         yield "status", status(truth.spec, tick.world, tick.plan).money.fees_usd
+
+
+def _check_blocks(truth: Truth, tick: Tick) -> Findings:
+    """`tidemill blocks` and the blocks of `status`: what each was paid for, its extensions included."""
+    world, books = tick.world, HoldingRecords(truth.ledger.purchases(), truth.ledger.adoptions())
+    listed = holdings(truth.spec, world.reservations, (), books, world.now)
+    for view, rows in (("blocks", listed), ("status", status(truth.spec, world, tick.plan).blocks)):
+        shown = {row.id: row.fee_usd for row in rows}
+        for purchase in truth.cloud.purchases:
+            ids = purchase.reservation_ids
+            if not purchase.intent_id or not shown.keys() >= set(ids):
+                continue
+            usd = purchase.fee_usd if purchase.paid else 0
+            usd += sum(
+                extension.fee_usd
+                for extension in truth.cloud.bought_extensions
+                if extension.paid and extension.reservation_id in ids
+            )
+            told = sum(shown[id_] for id_ in ids)
+            # The fee of an UltraServer is divided over its blocks in whole dollars.
+            if abs(told - usd) >= len(ids):
+                yield 16, (view, f"{', '.join(ids)} for ${told:,}, AWS charged ${usd:,}")
 
 
 def _check_costs(truth: Truth, now: datetime) -> Findings:
