@@ -248,3 +248,23 @@ def test_a_drain_that_began_early_wakes_up_when_its_time_comes():
     assert not of(plan, Evict)
     assert plan.wake_at is not None
     assert plan.wake_at < ahead("50m")
+
+
+def test_a_drain_for_the_end_goes_on_although_the_last_replicas_would_need_less_time():
+    """Fewer replicas need a shorter lead. A drain that paused until then would use up all the time there is."""
+    ends = given.block_ends(ahead("1h"))
+    here = [given.node(f"i-{n}", "draining", drain_reason=ends) for n in (1, 2)]
+    chat = [
+        given.replica(f"chat-{n}", on=one, gpus=8, load="8m", ends_at=ahead("1h"))
+        for n, one in enumerate(here)
+    ]
+    never = DisruptionBudget("Deployment/chat", 2, 0)
+
+    def deleted(reason: str) -> list[Any]:
+        nodes = [
+            replace(one, kube=replace(one.kube, drain_reason=given.block_ends(ahead(reason)))) for one in here
+        ]
+        return of(decide(spec(), world(given.block(ends_in="90m"), nodes, chat, never)), ForceDelete)
+
+    assert len(deleted("1h")) == 1  # one at a time, and now
+    assert not deleted("30m")  # it began for another end

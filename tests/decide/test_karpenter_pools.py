@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from tests.decide.builders import ahead, block, gang, node, of, pod, pool, replica, spec, why, world
+from tests.decide.builders import (
+    ahead,
+    block,
+    block_ends,
+    gang,
+    node,
+    of,
+    pod,
+    pool,
+    replica,
+    spec,
+    why,
+    world,
+)
 from tidemill.decide import decide
-from tidemill.model.plan import Admit, Launch, StartDrain
+from tidemill.model.plan import Admit, Launch, RestartWorkload, StartDrain
+from tidemill.model.pods import DisruptionBudget, Method, Workload
 from tidemill.wording import sentence
 
 KARPENTER = pool(provisioner="karpenter")
@@ -62,3 +76,28 @@ def test_an_idle_node_of_karpenters_is_left_to_karpenter_and_one_that_ends_is_dr
     assert not of(decide(spec(theirs), world(block(), idle)), StartDrain)
     ending = world(block(ends_in="50m"), idle)
     assert of(decide(spec(theirs), ending), StartDrain)
+
+
+@pytest.mark.parametrize(("static", "asks"), [(False, 1), (True, 0)])
+def test_a_service_asks_for_nodes_that_karpenter_does_not_keep_up_and_waits_for_those_it_does(static, asks):
+    """`warm` without static capacity keeps nothing up: waiting for such nodes would last until the deadline."""
+    warm = pool(provisioner="karpenter", warm=True)
+    leaves = node("i-1", "draining", provisioner="karpenter", drain_reason=block_ends(ahead("3h20m")))
+    chat = [replica(f"chat-{n}", on=leaves, gpus=4, grace="1h", ends_at=ahead("3h20m")) for n in range(2)]
+    service = Workload(
+        "Deployment/chat",
+        "ml",
+        2,
+        2,
+        chat[0].shape,
+        chat[0].terms,
+        Method.ROLLOUT,
+        max_surge=1,
+        max_unavailable=0,
+    )
+    documents = spec(warm, karpenter={"version": "1.11.0", "staticCapacity": static})
+    seen = world(
+        block(ends_in="4h"), block("cr-2", ends_in="48h", free=1), leaves, chat, service,
+        DisruptionBudget("Deployment/chat", 1, 1),
+    )  # fmt: skip
+    assert len(of(decide(documents, seen), RestartWorkload)) == asks

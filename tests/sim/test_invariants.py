@@ -122,6 +122,24 @@ def test_nodes_that_its_replicas_may_not_use_are_nowhere_to_go(case: str) -> Non
     assert doomed.cluster.services["chat"].lowest_ready() == 0
 
 
+@pytest.mark.parametrize(("minimum", "lowest"), [(2, 1), (1, 1)])
+def test_a_pair_has_nowhere_to_go_on_nodes_of_its_own_half(minimum: int, lowest: int) -> None:
+    """A pair makes replicas first only on the nodes of its other half, which has none here. Within a budget that
+    allows it, replicas are evicted one by one to what is left of its own."""
+    rehearsal = scenario_with(
+        given.pool(),
+        given.pool("second"),
+        reservations=[
+            given.block(pool="train", count=1),
+            given.block("b", pool="train", duration="28h", count=3),
+        ],
+        services=[
+            given.service(replicas=2, gpus=8, minAvailable=minimum, zeroDowntime=True, handover=PAIRED),
+        ],
+    ).run()
+    assert rehearsal.cluster.services["chat"].lowest_ready() == lowest
+
+
 def test_nodes_that_end_as_soon_or_that_another_service_has_are_nowhere_to_go() -> None:
     doomed = scenario_with(
         given.pool(),

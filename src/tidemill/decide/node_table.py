@@ -49,7 +49,20 @@ class NodeView:
 
     def end(self, deadline: datetime | None, drain_from: datetime | None) -> None:
         self.deadline, self.drain_from = deadline, drain_from
+        began = self._began(deadline)
+        if began is not None and drain_from is not None:
+            self.drain_from = min(began, drain_from)
         self.calm = self._is_calm()
+
+    def _began(self, deadline: datetime | None) -> datetime | None:
+        """When its drain for this end began. It goes on: the fewer replicas are left to move, the less time they need,
+        and a drain that paused until then would use up all there is."""
+        kube = self.node.kube
+        reason = kube.drain_reason if kube is not None else None
+        if kube is None or reason is None or not reason.is_end or self.facts.source.kind not in PREPAID:
+            return None
+        same_end = reason.at is not None and deadline is not None and abs(deadline - reason.at) <= END_MOVED
+        return kube.draining_since if same_end and self.phase is Phase.DRAINING else None
 
     def _is_calm(self) -> bool:
         facts, kube, instance = self.facts, self.node.kube, self.node.instance

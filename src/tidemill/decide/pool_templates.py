@@ -31,6 +31,9 @@ class PoolTemplate:
     made_from: str = ""  # the fingerprint its nodes carry today; empty: its node class is not known
     # Karpenter launches for unschedulable pods: they are admitted before there is a node, and we launch nothing.
     by_karpenter: bool = False
+    warm: bool | int = (
+        False  # how many nodes of its blocks run without pods: all (True), a number, or none (False)
+    )
     _labels: dict[tuple[Source, str, str], Mapping[str, str]] = field(default_factory=dict)
 
     def labels(self, source: Source, kind: InstanceType, zone: str) -> Mapping[str, str]:
@@ -55,8 +58,7 @@ class PoolTemplate:
     def keeps_up(self, source: SourceKind) -> bool:
         """Whether all nodes of such a source are launched without being asked for. Else some, or all, come only for
         pods that are pending."""
-        warm = self.pool.spec.warm if self.by_karpenter else self.pool.spec.kept_warm
-        return source is SourceKind.BLOCK and warm is True
+        return source is SourceKind.BLOCK and self.warm is True
 
     def taints_for(self, pod: Pod) -> tuple[Taint, ...]:
         """Those that it must tolerate itself: admission adds a toleration of `tidemill.dev/held` to a gated one."""
@@ -83,6 +85,7 @@ def templates(spec: Spec) -> Mapping[str, PoolTemplate]:
             overflow={kind: overflow_source(pool, kind) for kind in SourceKind},
             made_from=_made_from(spec, pool),
             by_karpenter=pool.spec.provisioner is Provisioner.KARPENTER,
+            warm=_warm(spec, pool),
         )
         for pool in pools
     }
@@ -91,6 +94,13 @@ def templates(spec: Spec) -> Mapping[str, PoolTemplate]:
 def _taints(pool: ComputePool) -> tuple[Taint, ...]:
     written = tuple(Taint(taint.key, taint.value, taint.effect) for taint in pool.spec.taints)
     return (*written, HELD) if pool.spec.admitted_pods_only else written
+
+
+def _warm(spec: Spec, pool: ComputePool) -> bool | int:
+    if pool.spec.provisioner is not Provisioner.KARPENTER:
+        return pool.spec.kept_warm
+    karpenter = spec.platform.spec.karpenter
+    return pool.spec.warm or False if karpenter is not None and karpenter.keeps_nodes_up else False
 
 
 def _made_from(spec: Spec, pool: ComputePool) -> str:

@@ -116,6 +116,11 @@ class KarpenterRef(Model):
         return self.auto_mode or (bool(self.version) and self.release >= since)
 
     @property
+    def keeps_nodes_up(self) -> bool:
+        """It can keep nodes up that no pod is on (KP-8). Else a pool's `warm` has no effect on its nodes."""
+        return self.static_capacity and self.supports(KARPENTER_STATIC_CAPACITY) and not self.auto_mode
+
+    @property
     def release(self) -> KarpenterVersion:
         major, minor = self.version.removeprefix("v").split(".")[:2]
         return int(major), int(minor)

@@ -19,7 +19,7 @@ from tidemill.provision.user_data import Bootstrap, Family, user_data
 from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool, SourceSpec, matching_types
 from tidemill.spec.node_class import BlockDevice, NodeClass, NodeClassSpec
-from tidemill.spec.platform import KARPENTER_NETWORK_INTERFACES, KARPENTER_STATIC_CAPACITY, KarpenterRef
+from tidemill.spec.platform import KARPENTER_NETWORK_INTERFACES, KarpenterRef
 from tidemill.spec.units import format_memory
 
 
@@ -229,10 +229,4 @@ def _interfaces(spec: Spec, pool: ComputePool, api: KarpenterApi, own: NodeClass
 
 def is_static(pool: ComputePool, api: KarpenterApi) -> bool:
     """Its nodes on blocks stay up without pods: the pool says `warm`, and Karpenter supports it (KP-8)."""
-    own = api.karpenter
-    return (
-        bool(pool.spec.warm)
-        and own.static_capacity
-        and own.supports(KARPENTER_STATIC_CAPACITY)
-        and not own.auto_mode
-    )
+    return bool(pool.spec.warm) and api.karpenter.keeps_nodes_up

@@ -7,7 +7,8 @@ not try to. What other services use of a node is theirs; what jobs use is not: r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.catalog.sizing import USUAL_DAEMONS
@@ -35,36 +36,52 @@ def check_services(truth: Truth) -> Findings:
         since = service.short_since
         if since is None or service.stopped is not None or not service.promised:
             continue
-        moves = _time_to_move(service)
-        if moves is None or not _had_somewhere_to_go(truth, service, since - moves):
+        if not any(_had_somewhere_to_go(truth, service, way, since) for way in _ways(service)):
             continue  # nobody could have kept the promise: reported as downtime, no violation
         if not _lost_to_hardware(truth, service) and not truth.was_absent(since - timedelta(minutes=30), now):
             yield 9, (service.name, f"{service.ready} ready since {format_instant(since)}")
 
 
-def _time_to_move(service: ServiceTruth) -> timedelta | None:
-    """How long all its replicas need to move by the method it asks for, or else within its disruption budget; None: the
-    minimum is all its replicas, and it has no method that starts new ones first."""
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way to move all replicas: onto nodes of which of its sets, and how long it takes."""
+
+    sets: list[SetTruth]
+    takes: timedelta
+
+
+def _ways(service: ServiceTruth) -> Iterator[_Way]:
+    """By the method it asks for, and within its disruption budget. None where the minimum is all its replicas and it
+    has no method that starts new ones first. A pair makes its replicas first on the nodes of its other half only."""
     first_set, how = service.sets[0], service.service.handover
-    makes_first = {
-        "rollout": first_set.max_surge > 0 and first_set.max_unavailable == 0,
-        "scale": how.may_scale and how.kind == "Deployment",
-        "paired": how.may_scale and bool(first_set.pair),
-    }.get(how.method, False)
-    if not makes_first and service.min_available >= service.replicas:
-        return None
-    at_once = first_set.max_surge if how.method == "rollout" else service.replicas
-    at_once = at_once if makes_first else service.replicas - service.min_available
+    # Without leave to scale them a pair stays without replicas: its nodes are no place to go.
+    sets = service.sets if how.may_scale else service.sets[:1]
+    if how.method == "rollout" and first_set.max_surge > 0 and first_set.max_unavailable == 0:
+        yield _Way(sets, _takes_so_long(service, first_set.max_surge))
+        return
+    if how.method == "scale" and how.may_scale and how.kind == "Deployment":
+        yield _Way(sets, _takes_so_long(service, service.replicas))
+        return
+    if how.method == "paired" and how.may_scale and first_set.pair:
+        serving = [one for one in sets if one.members]
+        other_half = [one for one in sets if not one.members] if len(serving) == 1 else sets
+        yield _Way(other_half, _takes_so_long(service, service.replicas))
+        sets = serving
+    if service.min_available < service.replicas:
+        yield _Way(sets, _takes_so_long(service, service.replicas - service.min_available))
+
+
+def _takes_so_long(service: ServiceTruth, at_once: int) -> timedelta:
     waves = -(-service.replicas // at_once)
     return waves * (service.service.load + service.terms.grace + MOVE_STARTS) + MOVE_SLACK
 
 
-def _had_somewhere_to_go(truth: Truth, service: ServiceTruth, since: datetime) -> bool:
-    """Whether nodes that were open by then and stay up could hold its minimum beside other services, taken by jobs or
-    not; or prepaid slots that nobody launched into."""
-    # Without leave to scale them a pair stays without replicas: its nodes are no place to go.
-    sets = service.sets if service.service.handover.may_scale else service.sets[:1]
-    return _open_seats(truth, service, sets, since) + _slots(truth, service, sets, since) >= service.minimum
+def _had_somewhere_to_go(truth: Truth, service: ServiceTruth, way: _Way, short_since: datetime) -> bool:
+    """Whether nodes that were open early enough for it and stay up could hold its minimum beside other services, taken
+    by jobs or not; or prepaid slots that nobody launched into."""
+    since = short_since - way.takes
+    seats = _open_seats(truth, service, way.sets, since) + _slots(truth, service, way.sets, since)
+    return seats >= service.minimum
 
 
 def _open_seats(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since: datetime) -> int:
