@@ -218,3 +218,13 @@ def test_a_block_pool_launches_for_a_pod_onto_the_block_when_it_is_not_warmed():
     (launch,) = of(plan, Launch)
     assert (launch.intent.source.id, launch.intent.zone, launch.intent.count) == ("cr-1", "us-west-2a", 1)
     assert not of(plan, StartDrain)
+
+
+def test_of_pods_alike_in_name_and_age_the_same_one_is_served_whichever_was_listed_first():
+    up = given.node(source=ON_DEMAND, pool="g6", instance_type="g6.xlarge")
+    first, second = (given.pod(gpus=1, namespace=team, uid=f"uid-{team}") for team in ("ml", "research"))
+    served = []
+    for listed in ([first, second], [second, first]):
+        plan = decide(spec(given.hourly_pool()), world(up, *listed))
+        served.append([admitted.pods for admitted in of(plan, Admit) if admitted.source_label == "on-demand"])
+    assert served[0] == served[1]

@@ -160,6 +160,17 @@ def test_the_engine_wakes_when_it_would_search_again():
     assert quiet.wake_at <= ahead("30m")
 
 
+def test_the_engine_wakes_when_an_offer_for_a_window_that_has_begun_is_near_enough():
+    """Nothing is bought that starts later than a day from now: the answer changes by waiting alone."""
+    begun = buying(document=plan(demand=[window("week", "0s", "9d")]))
+    (question,) = of(decide(begun, world()), SearchOffers)
+    found = search(question.query, offer(start=ahead("24h10m"), end=ahead("15d")))
+    quiet = decide(begun, world(found))
+    assert not of(quiet, ProposePurchase)
+    assert quiet.wake_at == ahead("10m1s")
+    assert of(decide(begun, world(found, now=quiet.wake_at)), ProposePurchase)
+
+
 @pytest.mark.parametrize("state", ["proposed", "approved", "submitted", "unknown"])
 def test_a_window_with_an_open_intent_is_not_proposed_again(state: str):
     there = world(intent(state, state_at=ago("10s")), search(asked(), offer()))

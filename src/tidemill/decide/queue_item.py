@@ -26,7 +26,8 @@ class QueueItem:
     is, as far as it says; the longer of two of one kind is the harder to place. `standing`: all that decides which
     sources it may use, but for that need. `turn`: when it is served; what is
     admitted already first (its room was promised, and a pin cannot be taken back), of a half-admitted gang the
-    admitted half before the rest, then priority, then age.
+    admitted half before the rest, then priority, then age; the name and the uid make the order total, so that it does
+    not depend on the order in which pods were listed.
     """
 
     __slots__ = (
@@ -76,7 +77,8 @@ class QueueItem:
         )  # fmt: skip
         self.need = time_needed(first.terms, None)
         rest_of_gang = bool(pinned_to) and gated
-        self.turn = (not pinned_to, rest_of_gang, -first.terms.priority, first.created_at, first.name)
+        priority = -first.terms.priority
+        self.turn = (not pinned_to, rest_of_gang, priority, first.created_at, first.name, first.uid)
 
 
 class Lane:

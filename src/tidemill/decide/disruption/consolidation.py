@@ -136,7 +136,7 @@ def _candidate(context: DecisionContext, view: NodeView) -> Candidate:
 def _again(pod: Pod) -> QueueItem:
     """The pod as it would wait after the move: the last of its priority class."""
     item = QueueItem((pod,), None, True)
-    item.turn = (True, False, -pod.terms.priority, _LAST, pod.name)
+    item.turn = (True, False, -pod.terms.priority, _LAST, pod.name, pod.uid)
     return item
 
 

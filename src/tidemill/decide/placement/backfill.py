@@ -64,7 +64,9 @@ def hold_for_services(context: DecisionContext, candidates: Candidates) -> None:
     ]
     rooms = list(candidates.all_nodes()) if leaving else []
     under_way = _under_way(context) if leaving else {}
-    for when, view, pod in sorted(leaving, key=lambda one: (one[0], one[1].node.name, one[2].name)):
+    for when, view, pod in sorted(
+        leaving, key=lambda one: (one[0], one[1].node.name, one[2].name, one[2].uid)
+    ):
         if under_way.get(pod.workload, 0) > 0:
             under_way[pod.workload] -= 1
             continue

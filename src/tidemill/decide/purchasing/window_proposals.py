@@ -335,6 +335,8 @@ def _block_offers(
     begun = gap.start <= context.now
     before = missing_instance_time(context.spec, held, plan.spec.pool, window, context.now)
     usable = _usable_offers(context, plan, window, search.offers, held)
+    for offer in usable if begun else ():  # it is near enough a second after this
+        context.wake(offer.start - LEGAL_DURATIONS[0] + timedelta(seconds=1))
     return [
         offer
         for offer in usable
