@@ -21,7 +21,7 @@ BENCHMARKS := startup decision rehearsal purchase last_day calendars seeds
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test lint format bench bench-karpenter chaos-money chaos-money-wire chaos-leader two-months vopr goldens conformance slow \
+.PHONY: help up check test lint format bench bench-decisions bench-karpenter chaos-money chaos-money-wire chaos-leader two-months vopr goldens conformance slow \
 	controlplane test-cluster slow-cluster clean
 
 help: ## List the targets
@@ -50,6 +50,9 @@ bench: $(VENV)/.dev ## Print the benchmarks (ratios, not timed tests)
 	@$(BIN)/tidemill bench pack --reference --pods 1000
 	@$(BIN)/tidemill bench pack
 	@for b in $(BENCHMARKS); do echo "== $$b"; $(BIN)/python -m benchmarks.$$b || exit 1; done
+
+bench-decisions: $(VENV)/.runtime ## Situations whose best outcome is known, played by the engine, a script and Karpenter's rule
+	@$(BIN)/python -m benchmarks.decisions $(BENCH_FLAGS)
 
 # Apart from `bench`: it needs Go, builds for minutes the first time and solves for minutes every time.
 bench-karpenter: $(VENV)/.runtime ## Karpenter's own scheduling benchmark beside ours (BENCH_FLAGS="--pods 1000")

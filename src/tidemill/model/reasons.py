@@ -326,7 +326,7 @@ class HoldKind(StrEnum):
     NODES_TAKEN = "nodes-taken"
     NODES_TAKEN_OR_TOO_SHORT = "nodes-taken-or-too-short"  # need
     NOTHING_LASTS = "nothing-lasts"  # need
-    KEPT_FOR_GANG = "kept-for-gang"  # at: from when
+    KEPT_FOR_LARGER = "kept-for-larger"  # at: from when
     KEPT_FOR_IT = "kept-for-it"  # name: the source; at: when the last of its nodes is free
     POD_RULES = "pod-rules"
     # Its gang.

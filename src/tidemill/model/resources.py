@@ -46,6 +46,11 @@ class Resources(dict[str, int]):
             left[name] = left.get(name, 0) - used
         return left
 
+    def beyond(self, kept: Mapping[str, int]) -> Resources:
+        """What it has more of than `kept`, and how much."""
+        more = ((name, have - max(0, kept.get(name, 0))) for name, have in self.items())
+        return Resources((name, amount) for name, amount in more if amount > 0)
+
     def raise_to(self, amounts: Iterable[tuple[str, int]]) -> None:
         """Of each resource the larger amount."""
         for name, wanted in amounts:

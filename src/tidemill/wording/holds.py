@@ -54,7 +54,7 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
         "it needs {need}; what is free in pool {pool} ends sooner, and what lasts that long is taken"
     ),
     HoldKind.NOTHING_LASTS: "it needs {need} and nothing in pool {pool} lasts that long",
-    HoldKind.KEPT_FOR_GANG: "the free nodes of pool {pool} are kept for a gang that has waited longer, from {at}",
+    HoldKind.KEPT_FOR_LARGER: "the free nodes of pool {pool} are kept from {at} for a larger job that came before",
     HoldKind.KEPT_FOR_IT: "nodes of {name} are kept for it; the last of them is free about {at}",
     HoldKind.POD_RULES: "its rules about other pods (affinity, spread, ports) leave no node for it in pool {pool}",
     HoldKind.GANG_OVER_POOL_LIMIT: (

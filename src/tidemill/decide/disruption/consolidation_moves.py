@@ -15,10 +15,10 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.launches import InFlight
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.backfill import hold_for_gangs, hold_for_services
+from tidemill.decide.placement.backfill import hold_for_next, hold_for_services
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateNode, Stage, find_candidates
 from tidemill.decide.placement.packing import Packing, pack
-from tidemill.decide.placement.queue import queue_of
+from tidemill.decide.placement.queue import found_waiting, queue_of
 from tidemill.decide.queue_item import POD_START, QueueItem
 from tidemill.model.capacity import PREPAID
 from tidemill.model.pods import Pod
@@ -118,7 +118,7 @@ class ConsolidationMoves:
         targets.leave_out(candidate.view for candidate in leaving)
         targets.shut(_going_sooner(context, leaving))
         hold_for_services(context, targets)
-        hold_for_gangs(context, context.waiting, targets)  # a moved pod comes back as the last in the queue
+        hold_for_next(context, found_waiting(context), targets)  # a moved pod comes back as the last
         return pack(context, queue_of(context, items), targets, thorough=False)
 
     def _might_do(self, leaving: Sequence[Candidate]) -> bool:

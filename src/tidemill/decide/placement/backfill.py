@@ -1,10 +1,11 @@
-"""Capacity that is held from an instant on: for services whose source ends, and for gangs that have waited long. Work
-that is done by then backfills it.
+"""Capacity that is held from an instant on: for services whose source ends, and for who is next in the queue. Work that
+is done by then backfills it.
 
-Left alone, a gang of eight waits behind single pods for ever: whenever one node is free, somebody small takes it. So
-once a gang is old enough, the nodes of one source that will be free soonest are promised to it from the instant the
-last of them is. Work that is done by then may still use them (it fills the gap and delays nobody), and only
-nodes whose pods say when they end are waited for: a promise is always for a finite time.
+Left alone, a gang of eight nodes waits behind single pods for ever, and a job of a whole node behind small ones:
+whenever something is free, somebody small takes it. So on each source the first in the queue that does not fit is
+promised the nodes that will be free for it soonest, from the instant the last of them is (EASY backfill). Work that is
+done by then may still use them: it fills the gap and delays nobody. Only nodes whose pods say when they end are
+waited for: a promise is always for a finite time.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import End
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidate_nodes import CandidateGroup, CandidateNode, Candidates
-from tidemill.decide.placement.queue import birthday_from, last_birthday
+from tidemill.decide.placement.queue import Queue
 from tidemill.decide.queue_item import QueueItem, done_at, lasts
 from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import PREPAID, Source
@@ -32,7 +34,7 @@ class CapacityHold:
 
     since: datetime
     group: CandidateGroup  # one group with such nodes: its pool says how long a pod is assumed to run
-    # The gang it is kept for: the gang and every item before it in the queue ignore the hold.
+    # Whom it is kept for: that item and every one before it in the queue ignore the hold.
     beyond: QueueItem | None = None
 
 
@@ -112,12 +114,13 @@ def _suits(candidate: CandidateNode, view: NodeView, shape: PodShape, elsewhere:
     return admits(shape, group.labels, group.taints) and candidate.unclaimed().fits(shape.requests)
 
 
+# What comes free within the time that a node takes to boot needs no promise.
 OLD = timedelta(minutes=10)
 
 
 @dataclass(slots=True)
 class _Coming:
-    """The nodes of one source in one zone, and when each could take a pod of the gang."""
+    """The nodes of one source in one zone, and when each could take a pod of the item."""
 
     where: tuple[Source, str]
     free: list[tuple[datetime, str, int, NodeView]] = field(
@@ -125,8 +128,8 @@ class _Coming:
     )  # from when, name, how many pods
 
 
-def hold_for_gangs(context: DecisionContext, items: list[QueueItem], candidates: Candidates) -> None:
-    """At most one gang is kept nodes for on each source: the first in the queue."""
+def hold_for_next(context: DecisionContext, queue: Queue, candidates: Candidates) -> None:
+    """On each source, for the first in the queue that has waited and does not fit."""
     free = {
         (group.source, group.zone)
         for group in candidates.groups.values()
@@ -134,14 +137,14 @@ def hold_for_gangs(context: DecisionContext, items: list[QueueItem], candidates:
     }
     if not free:
         return  # nothing is free now, so nothing can be kept
-    born_before = last_birthday(context.now) - OLD
     taken: set[tuple[Source, str]] = set()
     coming: dict[tuple[object, ...], list[_Coming]] = {}
-    for item in items:
-        if len(item.pods) < 2 or not item.gated or item.pinned_to or not item.alike:
-            continue
-        if item.pods[0].created_at > born_before:
-            context.wake(birthday_from(item.pods[0].created_at + OLD))
+    for item in _next(queue, len(free)):
+        if taken == free:
+            break
+        old = item.pods[0].created_at + OLD
+        if old > context.now:
+            context.wake(old)
             continue
         key = (id(item.shape), item.standing)
         sources = coming.get(key)
@@ -152,12 +155,21 @@ def hold_for_gangs(context: DecisionContext, items: list[QueueItem], candidates:
         if promise is None:
             continue
         since, one, views = promise
+        if since <= context.now:
+            continue  # it fits now, and is placed before who came later
         taken.add(one.where)
-        if since > context.now:  # else it fits now, and is placed before smaller items
-            context.wake(since)  # if it is not whole then, another instant is computed
-            for view in views:
-                context.wake(view.facts.free_at[id(item.shape)][2])  # and when an estimate expires
-            _promise(item, since, views, candidates)
+        context.wake(since)  # if it is not whole then, another instant is computed
+        for view in views:
+            context.wake(view.facts.free_at[id(item.shape)][2])  # and when an estimate expires
+        _promise(context, item, since, views, candidates)
+
+
+def _next(queue: Queue, sources: int) -> list[QueueItem]:
+    """Those who could be the first on so many sources, in the order of the queue. Behind so many who ask for the same
+    nobody can be."""
+    lanes = (lane.items[:sources] for lane in queue.lanes.values())
+    items = (item for few in lanes for item in few if item.gated and not item.pinned_to and item.alike)
+    return sorted(items, key=attrgetter("turn"))
 
 
 def _soonest(
@@ -234,16 +246,36 @@ def _free_at(
     return None, 0, leaving[0][0] if leaving else None
 
 
-def _promise(item: QueueItem, since: datetime, views: list[NodeView], candidates: Candidates) -> None:
-    candidates.promised[id(item)] = (since, views[0].source.label)
-    wanted = {id(view) for view in views}
+def _promise(
+    context: DecisionContext, item: QueueItem, since: datetime, views: list[NodeView], candidates: Candidates
+) -> None:
+    candidates.promised[item] = (since, views[0].source.label)
+    wanted = {id(view): view for view in views}
+    missing = len(item.pods)
     for candidate in candidates.all_nodes():
         if candidate.view is not None and id(candidate.view) in wanted and not candidate.claimed:
-            _claim_whole(candidate, item, since)
+            missing -= _keep(context, candidate, candidate.view, item, since, missing)
 
 
-def _claim_whole(candidate: CandidateNode, item: QueueItem, since: datetime) -> None:
-    for _ in range(candidate.free.count_fitting(item.shape.requests)):
-        candidate.claim(item.shape.requests, since)
+def _keep(
+    context: DecisionContext,
+    candidate: CandidateNode,
+    view: NodeView,
+    item: QueueItem,
+    since: datetime,
+    most: int,
+) -> int:
+    """Who still runs at that instant must fit beside the item: what is free then, less what it asks for, is all that
+    such work may take now. Returns for how many of its pods that is kept."""
+    requests, room = item.shape.requests, Resources(candidate.free)
+    for pod in view.pods:
+        done = done_at(pod, view.pool, context.now)
+        if done is not None and done <= since:
+            room.add_pod(pod.shape.requests)
+    count = min(most, room.count_fitting(requests))
+    for _ in range(count):
+        room.subtract_pod(requests)
+    candidate.claimed = candidate.free.beyond(room)
     if candidate.claimed:
-        candidate.claimed_by = item
+        candidate.claimed_from, candidate.claimed_by = since, item
+    return count

@@ -87,9 +87,9 @@ class CandidateNode:
     option: LaunchOption | None = None
     claimed: Resources = field(
         default_factory=Resources
-    )  # kept for services that will move in, or for a gang
+    )  # kept for services that will move in, or for who is next in the queue
     claimed_from: datetime | None = None
-    claimed_by: QueueItem | None = None  # the gang
+    claimed_by: QueueItem | None = None  # who is next
     _own: Resources | None = None  # `free` is shared with the node facts until a pod is placed
 
     def take(self, requests: Amounts) -> None:
@@ -119,9 +119,8 @@ class Candidates:
         }
         self.daemons: Mapping[str, Mapping[str, int]] = {}  # by pool
         self.gone: set[int] = set()  # identities of views that are left out: what if they were not there?
-        self.promised: dict[
-            int, tuple[datetime, str]
-        ] = {}  # by identity of a gang: from when, on which source
+        # For whom nodes are kept: from when, and on which source.
+        self.promised: dict[QueueItem, tuple[datetime, str]] = {}
         self.between_pods = False  # some pod has rules about other pods, so existing pods matter
 
     @property

@@ -66,6 +66,9 @@ class Explainer:
             if items and not items[0].pinned_to:
                 self._tell(lane, items)
                 told.update(lane.told)
+        for item, (since, source) in self._candidates.promised.items():
+            if item in told:
+                told[item] = self._kept(item, told[item], since, source)
         for item in placed:
             told.pop(item, None)
         self._context.explained = chain.from_iterable(map(told.get, queue.items, repeat(())))
@@ -74,7 +77,7 @@ class Explainer:
         """If one answer serves all of them, those who were told it before need not be told again."""
         known = self._recall(items[0]) or self._work_out(items[0])
         one_for_all = known.shortest < lane.shortest.need and lane.longest.need <= known.longest
-        if not one_for_all or (items[0].gang is not None and self._candidates.promised):
+        if not one_for_all:
             lane.answer = None
             for item in items:
                 lane.told[item] = self._told(item, self._recall(item) or self._work_out(item))
@@ -96,13 +99,17 @@ class Explainer:
         answer = known.answer
         self._wake(known, item.need)
         reason = self._with_own_need(known.reason, item.need) if answer.own_need else known.reason
-        earliest = answer.earliest
-        promised = self._candidates.promised.get(id(item))
-        if promised is not None:
-            since, source = promised
-            reason = HoldReason(HoldKind.KEPT_FOR_IT, name=source, at=since)
-            earliest = since if earliest is None else min(earliest, since)
-        return tuple(self._context.unmet_of(pod, answer.code, reason, earliest) for pod in item.pods)
+        return tuple(self._context.unmet_of(pod, answer.code, reason, answer.earliest) for pod in item.pods)
+
+    def _kept(
+        self, item: QueueItem, told: tuple[Unmet, ...], since: datetime, source: str
+    ) -> tuple[Unmet, ...]:
+        """Nodes are kept for it: that is what it waits for."""
+        reason = HoldReason(HoldKind.KEPT_FOR_IT, name=source, at=since)
+        return tuple(
+            self._context.unmet_of(pod, one.code, reason, min(since, one.earliest or since))
+            for pod, one in zip(item.pods, told, strict=True)
+        )
 
     def _with_own_need(self, shared: HoldReason, need: timedelta) -> HoldReason:
         known = self._with_need.get((id(shared), need))

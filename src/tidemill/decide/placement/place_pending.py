@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.launches import InFlight
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.backfill import hold_for_gangs, hold_for_services
+from tidemill.decide.placement.backfill import hold_for_next, hold_for_services
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateNode, Candidates, Stage, find_candidates
 from tidemill.decide.placement.eligibility import refusal, worth_launching
 from tidemill.decide.placement.explain import Explainer
@@ -57,7 +57,7 @@ def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
     )
     warm(context, candidates)
     hold_for_services(context, candidates)
-    hold_for_gangs(context, queue.gangs, candidates)
+    hold_for_next(context, queue, candidates)
     wake_at_birthdays(context, queue)
     packing = pack(context, queue, candidates)
     for placement in packing.placements:

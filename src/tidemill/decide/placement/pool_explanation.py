@@ -98,7 +98,7 @@ def _closest(
         return Explanation(29, "budget", HoldReason(HoldKind.OVERFLOW_SPENT, pool.name))
     kept = _kept_from(context, item, pool, candidates)
     if kept is not None:
-        return Explanation(28, "held", HoldReason(HoldKind.KEPT_FOR_GANG, pool.name, at=kept))
+        return Explanation(28, "held", HoldReason(HoldKind.KEPT_FOR_LARGER, pool.name, at=kept))
     if _busy(context, item, pool, candidates):
         if not _free_too_short(item, pool, candidates):
             return Explanation(28, "no-capacity", HoldReason(HoldKind.NODES_TAKEN, pool.name))

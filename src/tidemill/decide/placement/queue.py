@@ -113,6 +113,11 @@ def waiting(context: DecisionContext) -> Queue:
     return queue
 
 
+def found_waiting(context: DecisionContext) -> Queue:
+    """What `waiting` returned in this decision."""
+    return context.memory.of(_QueueCache).queue or queue_of(context, ())
+
+
 def _renew_gangs(context: DecisionContext, cache: _QueueCache, queue: Queue) -> None:
     said = (len(context.unmet), len(context.actions), len(context.warnings))
     gangs = _gangs(context)

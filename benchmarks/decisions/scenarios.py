@@ -1,0 +1,484 @@
+"""Situations that an expert would know what to do in, and what the best would be.
+
+Each has one pool unless it says otherwise, nodes with eight H100, and jobs that say truthfully how long they take. The
+work that could be done is bounded by a linear program (`ideal`); what money and waits should be is worked out by hand
+where they matter, beside the scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from benchmarks.decisions.ideal import HOUR, least_node_hours
+from tidemill.catalog import load
+from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.spec import Spec
+from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.node_class import NodeClass
+from tidemill.spec.platform import Platform
+from tidemill.spec.scenario import Scenario
+
+START = datetime(2026, 11, 2, 11, 30, tzinfo=UTC)
+TYPE = "p5.48xlarge"
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    name: str
+    about: str
+    pools: tuple[Document, ...]
+    world: Document  # the Scenario's spec
+    usd: Callable[[Rehearsal], float] | None = None  # the least money by the hour that does the work
+    longest_wait: timedelta | None = None  # nobody needs to wait longer
+    counted_wait: str = ""  # the stream whose wait counts; empty: all
+    platform: Document = field(default_factory=dict)
+
+    def spec(self) -> Spec:
+        platform = {
+            "region": "us-east-1",
+            "deployment": "bench",
+            "cluster": {"name": "bench"},
+            "subnets": {"us-east-1a": ["subnet-a"], "us-east-1b": ["subnet-b"]},
+            "budget": {"monthlyUsd": 10_000_000},
+            **self.platform,
+        }
+        image = {"amiSelectorTerms": [{"alias": "al2023@v20261101"}]}
+        return Spec(
+            platform=Platform.model_validate({"metadata": {"name": "bench"}, "spec": platform}),
+            catalog=load(),
+            node_classes={"gpu": NodeClass.model_validate({"metadata": {"name": "gpu"}, "spec": image})},
+            pools={
+                one["name"]: ComputePool.model_validate(
+                    {"metadata": {"name": one["name"]}, "spec": one["spec"]}
+                )
+                for one in self.pools
+            },
+        )
+
+    def scenario(self) -> Scenario:
+        return Scenario.model_validate(
+            {"metadata": {"name": self.name}, "spec": {"start": START, **self.world}}
+        )
+
+
+def pool(name: str = "train", *sources: Document, nodes: int = 64, **more: Any) -> Document:
+    spec = {
+        "nodeClassName": "gpu",
+        "sources": list(sources) or [{"type": "block"}],
+        "requirements": {"instanceTypes": [TYPE]},
+        "labels": {"workload-type": name},
+        "taints": [{"key": "nvidia.com/gpu", "value": "true"}],
+        "limits": {"nodes": nodes},
+        **more,
+    }
+    return {"name": name, "spec": spec}
+
+
+BLOCK: Document = {"type": "block"}
+HOURLY: Document = {"type": "on-demand", "maxHourlyUsd": 5000, "maxMonthlyUsd": 1_000_000}
+ON_DEMAND: Document = {"type": "on-demand"}
+
+
+def block(
+    count: int, *, start: str = "0s", duration: str = "7d", name: str = "block", **more: Any
+) -> Document:
+    return {
+        "name": name, "instanceType": TYPE, "count": count, "zone": "us-east-1a", "from": start,
+        "duration": duration, **more,
+    }  # fmt: skip
+
+
+def jobs(
+    name: str, duration: str | Document, arrivals: Document, *, gpus: int = 8, nodes: int = 1, at: str = "train",
+    **more: Any,
+) -> Document:  # fmt: skip
+    share = gpus / 8
+    return {
+        "name": name, "nodeSelector": {"workload-type": at}, "gpus": gpus, "nodes": nodes,
+        "cpu": f"{round(160_000 * share)}m", "memory": f"{round(1_500 * share)}Gi", "grace": "1m",
+        "duration": {"fixed": duration} if isinstance(duration, str) else duration, "arrivals": arrivals, **more,
+    }  # fmt: skip
+
+
+def small(load: float, nodes: int, **more: Any) -> Document:
+    """One-hour jobs of one GPU that keep so much of the nodes busy."""
+    return jobs("small", "1h", {"perHour": load * nodes * 8}, gpus=1, **more)
+
+
+RESUMABLE: Document = {"checkpointEvery": "30m", "checkpointTime": "2m"}
+
+
+def situations() -> Iterator[Situation]:
+    yield from _nobody_starves()
+    yield from _ends()
+    yield from _prepaid_first()
+    yield from _by_the_hour()
+    yield from _priority()
+
+
+def _nobody_starves() -> Iterator[Situation]:
+    gang = jobs("gang", "2h", {"at": ["6h"]}, nodes=2)
+    for percent in (75, 85, 95, 106):
+        yield Situation(
+            f"gang-{percent}",
+            f"two nodes {percent} % full of one-hour jobs of one GPU, and a gang of both nodes",
+            (pool(),),
+            {"duration": "2d", "reservations": [block(2)], "jobs": [small(percent / 100, 2), gang]},
+            # From its tenth minute on nothing need start that ends later than an hour from then.
+            longest_wait=timedelta(hours=1.5),
+            counted_wait="gang",
+        )
+    yield Situation(
+        "whole-nodes",
+        "two nodes 85 % full of one-hour jobs of one GPU, and jobs of a whole node every four hours",
+        (pool(),),
+        {
+            "duration": "2d", "reservations": [block(2)],
+            "jobs": [small(0.75, 2), jobs("whole", "1h", {"every": "4h", "from": "2h"})],
+        },
+        longest_wait=timedelta(hours=1.5), counted_wait="whole",
+    )  # fmt: skip
+    yield Situation(
+        "overloaded",
+        "sixteen nodes, 106 % asked for: small jobs, gangs of four and of eight",
+        (pool(),),
+        {
+            "duration": "3d", "reservations": [block(16)],
+            "jobs": [
+                jobs("small", "1h", {"perHour": 70}, gpus=1),
+                jobs("four", "4h", {"every": "16h", "from": "3h"}, nodes=4),
+                jobs("eight", "6h", {"every": "24h", "from": "5h"}, nodes=8),
+                jobs("one", "3h", {"perHour": 1.4}),
+            ],
+        },
+        # The largest in front: it waits for at most what runs (6 h) and for gangs before it.
+        longest_wait=timedelta(hours=24), counted_wait="eight",
+    )  # fmt: skip
+    yield Situation(
+        "gangs-alone",
+        "gangs of two, three and four on six nodes",
+        (pool(),),
+        {
+            "duration": "3d", "reservations": [block(6)],
+            "jobs": [
+                jobs("two", "2h", {"every": "3h"}, nodes=2),
+                jobs("three", "3h", {"every": "5h"}, nodes=3),
+                jobs("four", "1h", {"every": "4h"}, nodes=4),
+            ],
+        },
+        longest_wait=timedelta(hours=6),
+    )  # fmt: skip
+    yield Situation(
+        "mixed-lengths",
+        "four nodes, jobs of two GPUs between ten minutes and ten hours",
+        (pool(),),
+        {
+            "duration": "3d", "reservations": [block(4)],
+            "jobs": [jobs("mixed", {"lognormal": {"median": "90m", "sigma": 0.9, "max": "10h"}},
+                          {"perHour": 5.5}, gpus=2)],
+        },
+    )  # fmt: skip
+    yield Situation(
+        "large-and-small",
+        "four nodes, jobs of 1, 2, 4 and 8 GPUs that fill them",
+        (pool(),),
+        {
+            "duration": "3d", "reservations": [block(4)],
+            "jobs": [jobs(f"g{size}", "2h", {"perHour": 4 / size}, gpus=size) for size in (1, 2, 4, 8)],
+        },
+        longest_wait=timedelta(hours=8), counted_wait="g8",
+    )  # fmt: skip
+    yield Situation(
+        "flood",
+        "two hundred jobs of one GPU at once on four nodes",
+        (pool(),),
+        {
+            "duration": "1d", "reservations": [block(4, duration="2d")],
+            "jobs": [jobs("flood", "2h", {"every": "1s", "count": 200}, gpus=1)],
+        },
+        longest_wait=timedelta(hours=12.5),
+    )  # fmt: skip
+
+
+def _ends() -> Iterator[Situation]:
+    yield Situation(
+        "too-long",
+        "jobs of seven hours, some of them shortly before the block ends, and short ones beside",
+        (pool(),),
+        {
+            "duration": "1d", "reservations": [block(4, duration="1d")],
+            "jobs": [jobs("long", "7h", {"every": "1h30m", "count": 14}), jobs("short", "1h", {"every": "20m"})],
+        },
+    )  # fmt: skip
+    yield Situation(
+        "resumable",
+        "work that can be resumed until the end of a block, and then on the next",
+        (pool(),),
+        {
+            "duration": "3d",
+            "reservations": [block(4, duration="1d"), block(4, start="1d", duration="2d", name="next")],
+            "jobs": [jobs("train", "20h", {"every": "4h"}, **RESUMABLE)],
+        },
+    )  # fmt: skip
+    yield Situation(
+        "overlap",
+        "two blocks that overlap, jobs of five hours that fit the one or the other",
+        (pool(),),
+        {
+            "duration": "3d",
+            "reservations": [block(4, duration="2d"), block(4, start="1d", duration="2d", name="next")],
+            "jobs": [jobs("five", "5h", {"every": "50m"})],
+        },
+    )  # fmt: skip
+    yield Situation(
+        "short-left",
+        "a block with six hours left beside one with two days: long jobs on the second, short ones on the first",
+        (pool(),),
+        {
+            "duration": "18h",
+            "reservations": [
+                block(4, duration="1d"),
+                block(4, duration="3d", name="long", zone="us-east-1b"),
+            ],
+            "jobs": [
+                jobs("long", "16h", {"at": ["2h", "2h1m", "2h2m", "2h3m"]}),
+                jobs("short", "2h", {"every": "30m"}),
+            ],
+        },
+    )  # fmt: skip
+    service = {
+        "name": "chat", "replicas": 2, "minAvailable": 1, "gpus": 8, "cpu": "160", "memory": "1500Gi",
+        "load": "10m", "grace": "1m", "nodeSelector": {"workload-type": "train"},
+    }  # fmt: skip
+    yield Situation(
+        "service-beside",
+        "a service on two of sixteen nodes of a block that ends, jobs on the others until the end",
+        (pool(),),
+        {
+            "duration": "2d", "services": [service],
+            "reservations": [
+                block(16, duration="2d"),
+                block(2, start="1d", duration="3d", name="next", zone="us-east-1b"),
+            ],
+            "jobs": [jobs("short", "1h", {"every": "4m"})],
+        },
+    )  # fmt: skip
+    slow = {
+        **service,
+        "name": "slow",
+        "replicas": 12,
+        "minAvailable": 11,
+        "gpus": 1,
+        "cpu": "8",
+        "memory": "64Gi",
+    }
+    yield Situation(
+        "service-slow",
+        "twelve small replicas that move one by one for four hours, on two of sixteen nodes of a block that ends",
+        (pool(),),
+        {
+            "duration": "2d", "services": [{**slow, "load": "20m"}],
+            "reservations": [
+                block(16, duration="2d"),
+                block(2, start="1d", duration="3d", name="next", zone="us-east-1b"),
+            ],
+            "jobs": [jobs("short", "1h", {"every": "4m"})],
+        },
+    )  # fmt: skip
+    yield Situation(
+        "gang-across",
+        "a resumable gang of four that outlasts its block",
+        (pool(),),
+        {
+            "duration": "3d",
+            "reservations": [block(4, duration="1d"), block(4, start="1d", duration="2d", name="next")],
+            "jobs": [jobs("gang", "40h", {"at": ["1m"]}, nodes=4, **RESUMABLE)],
+        },
+    )  # fmt: skip
+    yield Situation(
+        "silent",
+        "jobs that do not say how long they take, resumable, until the end of a block",
+        (pool(),),
+        {
+            "duration": "1d", "reservations": [block(4, duration="1d")],
+            "jobs": [jobs("silent", "3h", {"every": "40m"}, saysNothing=True, **RESUMABLE)],
+        },
+    )  # fmt: skip
+
+
+def _prepaid_first() -> Iterator[Situation]:
+    mixed = pool("train", BLOCK, HOURLY, nodes=8)
+    yield Situation(
+        "limit-held",
+        "hourly nodes hold the pool's limit when a block of eight is delivered",
+        (mixed,),
+        {
+            "duration": "30h", "reservations": [block(8, start="4h", duration="1d")],
+            "jobs": [jobs("long", "40h", {"every": "1s", "count": 8}, overflow=True, **RESUMABLE)],
+        },
+        usd=lambda run: 8 * (4 + 0.3) * _usd_h(run),  # until the block and its boot
+    )  # fmt: skip
+    yield Situation(
+        "block-is-near",
+        "eight jobs come ten minutes before a paid block of eight nodes",
+        (pool("train", BLOCK, HOURLY, nodes=16),),
+        {
+            "duration": "30h", "reservations": [block(8, start="4h", duration="1d")],
+            "jobs": [jobs("job", "6h", {"every": "1s", "from": "3h50m", "count": 8}, overflow=True)],
+        },
+        usd=lambda run: 0.0, longest_wait=timedelta(minutes=30),
+    )  # fmt: skip
+    yield Situation(
+        "overflow",
+        "a full block, and jobs that may go on demand beside it",
+        (pool("train", BLOCK, HOURLY, nodes=16),),
+        {
+            "duration": "1d", "reservations": [block(4)],
+            "jobs": [
+                jobs("base", "22h", {"every": "1s", "count": 4}),
+                jobs("extra", "3h", {"at": ["2h", "8h", "14h"]}, overflow=True),
+            ],
+        },
+        usd=lambda run: 3 * (3 + BOOTED) * _usd_h(run),
+    )  # fmt: skip
+    yield Situation(
+        "comes-free",
+        "a job that may go on demand ten minutes before a prepaid node comes free",
+        (pool("train", BLOCK, HOURLY, nodes=16),),
+        {
+            "duration": "12h", "reservations": [block(1)],
+            "jobs": [
+                jobs("base", "4h", {"at": ["0s"]}),
+                jobs("next", "4h", {"at": ["4h"]}, overflow=True),
+            ],
+        },
+        usd=lambda run: 0.0, longest_wait=timedelta(minutes=30),
+    )  # fmt: skip
+    yield Situation(
+        "odcr-first",
+        "an on-demand reservation beside a block: the block is used first, the reservation next, then on demand",
+        (pool("train", BLOCK, {"type": "odcr"}, HOURLY, nodes=16),),
+        {
+            "duration": "1d",
+            "reservations": [
+                block(2), block(1, name="odcr", type="odcr", zone="us-east-1b"),
+            ],
+            "jobs": [jobs("job", "20h", {"every": "1s", "count": 3}, overflow=True)],
+        },
+        usd=lambda run: 24 * _usd_h(run),  # the reservation costs its rate whether used or not
+    )  # fmt: skip
+    yield Situation(
+        "two-pools",
+        "two pools on one block, jobs of both in turn",
+        (pool("train"), pool("other")),
+        {
+            "duration": "2d", "reservations": [block(2)],
+            "jobs": [
+                jobs("a", "20m", {"every": "1h"}),
+                jobs("b", "20m", {"every": "1h", "from": "30m"}, at="other"),
+            ],
+        },
+        longest_wait=timedelta(minutes=30),
+    )  # fmt: skip
+
+
+# Hours of a node that nobody can use: five minutes to boot and be verified at the least, five until it is given back.
+BOOTED = 1 / 6
+
+
+def _by_the_hour() -> Iterator[Situation]:
+    hourly = pool("train", ON_DEMAND, disruption={"consolidateAfter": "5m"})
+    yield Situation(
+        "stream",
+        "one-hour jobs of a node on demand, two an hour",
+        (hourly,),
+        {"duration": "2d", "jobs": [jobs("job", "1h", {"perHour": 2})]},
+        usd=_least_usd,
+    )
+    yield Situation(
+        "small-stream",
+        "jobs of one GPU on demand, forty minutes each, ten an hour",
+        (hourly,),
+        {"duration": "2d", "jobs": [jobs("job", "40m", {"perHour": 10}, gpus=1)]},
+        usd=_least_usd,
+    )
+    yield Situation(
+        "sparse",
+        "a job of twenty minutes every six hours: the node does not stay",
+        (hourly,),
+        {"duration": "2d", "jobs": [jobs("job", "20m", {"every": "6h"})]},
+        usd=_least_usd,
+    )
+    yield Situation(
+        "burst",
+        "forty jobs of one GPU at once: five nodes of eight",
+        (hourly,),
+        {"duration": "6h", "jobs": [jobs("job", "2h", {"every": "1s", "count": 40}, gpus=1)]},
+        usd=_least_usd,
+    )
+    yield Situation(
+        "gang-by-the-hour",
+        "gangs of four on demand",
+        (hourly,),
+        {"duration": "1d", "jobs": [jobs("gang", "3h", {"every": "8h"}, nodes=4)]},
+        usd=_least_usd,
+    )
+    yield Situation(
+        "spot-lost",
+        "resumable work on spot that is interrupted three times",
+        (pool("train", {"type": "spot"}, ON_DEMAND),),
+        {
+            "duration": "1d", "jobs": [jobs("job", "10h", {"at": ["0s", "1s"]}, **RESUMABLE)],
+            "faults": [{"at": at, "fault": "spot-interruption"} for at in ("2h", "5h", "7h")],
+        },
+    )  # fmt: skip
+
+
+def _priority() -> Iterator[Situation]:
+    low = jobs("low", "10h", {"every": "2h"}, **RESUMABLE)
+    yield Situation(
+        "urgent",
+        "four nodes full of resumable work without priority, and urgent jobs of an hour",
+        (pool(),),
+        {
+            "duration": "2d", "reservations": [block(4)],
+            "jobs": [low, jobs("urgent", "1h", {"every": "5h", "from": "9h"}, priority=1000)],
+        },
+        longest_wait=timedelta(hours=1), counted_wait="urgent",
+    )  # fmt: skip
+    yield Situation(
+        "urgent-gang",
+        "four nodes full of resumable work without priority, and an urgent gang of two",
+        (pool(),),
+        {
+            "duration": "2d", "reservations": [block(4)],
+            "jobs": [low, jobs("urgent", "2h", {"at": ["10h", "30h"]}, nodes=2, priority=1000)],
+        },
+        longest_wait=timedelta(hours=1), counted_wait="urgent",
+    )  # fmt: skip
+    yield Situation(
+        "not-to-be-disturbed",
+        "the same with work that must not be disturbed: the urgent job waits for the first that ends",
+        (pool(),),
+        {
+            "duration": "2d", "reservations": [block(4)],
+            "jobs": [
+                {**low, "doNotDisrupt": True},
+                jobs("urgent", "1h", {"every": "11h", "from": "9h"}, priority=1000),
+            ],
+        },
+        longest_wait=timedelta(hours=10), counted_wait="urgent",
+    )  # fmt: skip
+
+
+def _usd_h(run: Rehearsal) -> float:
+    return run.spec.catalog.types[TYPE].on_demand_usd_h or 0.0
+
+
+def _least_usd(run: Rehearsal) -> float:
+    """If every job starts as it comes, on nodes by the hour alone."""
+    return least_node_hours(list(run.cluster.jobs.values()), run.end, 8, BOOTED * HOUR) * _usd_h(run)
