@@ -82,6 +82,18 @@ def test_room_in_two_zones_is_not_room_for_a_gang():
 
 
 @pytest.mark.requirement("PE-11")
+def test_room_in_two_pools_is_not_room_for_a_gang_which_is_pinned_to_one_of_them():
+    on_demand = Source(SourceKind.ON_DEMAND)
+    shared = {"labels": {"team": "ml"}, "limits": {"nodes": 1}}
+    pools = spec(
+        given.hourly_pool("a", "p5.48xlarge", **shared), given.hourly_pool("b", "p5.48xlarge", **shared)
+    )
+    assert not of(decide(pools, world(given.gang(size=2))), Launch)
+    there = [given.node(f"i-{pool}", source=on_demand, pool=pool) for pool in ("a", "b")]
+    assert not of(decide(pools, world(*there, given.gang(size=2))), Admit)
+
+
+@pytest.mark.requirement("PE-11")
 def test_a_gang_is_launched_for_in_one_zone():
     plan = decide(spec(given.hourly_pool("p5", "p5.48xlarge")), world(given.gang(size=3)))
     (launch,) = of(plan, Launch)

@@ -16,7 +16,7 @@ from tidemill.decide.packer.problem import NewNode, NodeOption, PendingPod, Prob
 from tidemill.model.pods import PodShape
 from tidemill.model.resources import Amounts
 from tidemill.sim.cluster.scheduler_filters import ports_conflict
-from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE, PODS
+from tidemill.spec.names import LABEL_POOL, LABEL_SOURCE, LABEL_ZONE, PODS
 
 OTHER_TRIES = 5
 NO_ROOM = "no node fits it, and none that fits it may be opened"
@@ -254,8 +254,8 @@ class _Packing:
             self._ports.pop()
 
 
-def _home(labels: Mapping[str, str]) -> tuple[str, str]:
-    return labels.get(LABEL_ZONE, ""), labels.get(LABEL_SOURCE, "")
+def _home(labels: Mapping[str, str]) -> tuple[str, str, str]:
+    return labels.get(LABEL_ZONE, ""), labels.get(LABEL_SOURCE, ""), labels.get(LABEL_POOL, "")
 
 
 def _requests(shape: PodShape) -> Amounts:

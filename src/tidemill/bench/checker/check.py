@@ -16,7 +16,7 @@ from tidemill.bench.checker.pod_fits_node import eligibility_key, node_faults
 from tidemill.bench.checker.spread import check_spread
 from tidemill.decide.packer.problem import Problem, Solution
 from tidemill.sim.cluster.scheduler_filters import ports_conflict
-from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE, PODS
+from tidemill.spec.names import LABEL_POOL, LABEL_SOURCE, LABEL_ZONE, PODS
 
 __all__ = ["Fault", "check"]
 
@@ -122,7 +122,7 @@ def _check_ports(problem: Problem, hosts: Sequence[Host]) -> Iterator[Fault]:
 
 
 def _check_gangs(problem: Problem, hosts: Sequence[Host]) -> Iterator[Fault]:
-    """All members or none, in one zone and on one source. A node without the label has a source of its own."""
+    """All members or none, in one zone, on one source of one pool. A node without the label has one of its own."""
     placed: dict[tuple[str, str], list[Host]] = {}
     sizes: dict[tuple[str, str], int] = {}
     for host in hosts:
@@ -135,7 +135,7 @@ def _check_gangs(problem: Problem, hosts: Sequence[Host]) -> Iterator[Fault]:
         name = "/".join(gang)
         if len(where) < sizes[gang]:
             yield Fault("gang", f"{len(where)} of the {sizes[gang]} of gang {name} are placed", (name,))
-        for label, noun in ((LABEL_ZONE, "zones"), (LABEL_SOURCE, "sources")):
+        for label, noun in ((LABEL_ZONE, "zones"), (LABEL_SOURCE, "sources"), (LABEL_POOL, "pools")):
             values = {host.labels.get(label, "") for host in where}
             if len(values) > 1:
                 yield Fault("gang", f"gang {name} is on several {noun}: {', '.join(sorted(values))}", (name,))

@@ -1,6 +1,6 @@
-"""Gangs: all pods in one zone, on one source, or none at all.
+"""Gangs: all pods in one zone, on one source of one pool, or none at all.
 
-Each gang makes a plan for every domain (where there are gangs, zone and source are part of the domain), and takes the
+Each gang makes a plan for every domain (where there are gangs, zone, source and pool are part of it), and takes the
 cheapest plan that holds it whole. Nothing is taken while it is only planning.
 """
 

@@ -102,7 +102,8 @@ def group_pods(problem: Problem) -> GroupedPods:
     grouped.thresholds, grouped.bit_count = registry.thresholds, registry.bit_count
     keys = {counter.key for counter in registry.counters} - {HOST}
     if grouped.gangs:
-        keys |= {names.LABEL_ZONE, names.LABEL_SOURCE}  # a gang runs in one zone, on one source
+        # A gang runs in one zone, on one source of one pool: that is what its pods are pinned to.
+        keys |= {names.LABEL_ZONE, names.LABEL_SOURCE, names.LABEL_POOL}
     grouped.keys = tuple(sorted(keys))
     return grouped
 

@@ -196,15 +196,15 @@ def _place(placer: ExactPlacer, batch: list[int]) -> bool:
     if len(batch) < gang.size:
         return False
     keys = placer.packing.supply.keys
-    zone, source = keys.index(names.LABEL_ZONE), keys.index(names.LABEL_SOURCE)
-    by_zone_and_source: dict[tuple[str, str], list[Site]] = {}
+    home = [keys.index(key) for key in (names.LABEL_ZONE, names.LABEL_SOURCE, names.LABEL_POOL)]
+    by_home: dict[tuple[str, ...], list[Site]] = {}
     for site in placer.sites():
-        by_zone_and_source.setdefault((site[1][zone], site[1][source]), []).append(site)
-    return any(_place_gang_in(placer, batch, sites) for sites in by_zone_and_source.values())
+        by_home.setdefault(tuple(site[1][key] for key in home), []).append(site)
+    return any(_place_gang_in(placer, batch, sites) for sites in by_home.values())
 
 
 def _place_gang_in(placer: ExactPlacer, batch: list[int], sites: list[Site]) -> bool:
-    """The whole gang in one zone, on one source, or no member."""
+    """The whole gang in one zone, on one source of one pool, or no member."""
     state = placer.state
     releases = state.releases
     done: list[tuple[Bin, int]] = []
