@@ -176,6 +176,25 @@ def test_the_nearer_of_cap_and_budget_is_the_deadline():
     assert ahead("1h58m") <= told.ends_at <= ahead("2h")
 
 
+@pytest.mark.parametrize(
+    ("told", "ends_in_h", "again"),
+    [
+        ("240h", 270, False),  # it moved away, and is far
+        ("240h", 235, False),  # it came nearer, by little
+        ("240h", 200, True),
+        ("20h", 30, True),  # it moved away, and would be near
+        ("20h", 20.5, False),
+    ],
+)
+def test_an_end_of_money_that_moves_with_every_node_is_not_told_each_time(
+    told: str, ends_in_h: float, again: bool
+) -> None:
+    up = given.node("i-1", source=ON_DEMAND)
+    work = given.pod(on=up, overflow=True, ends_at=ahead(told))
+    plan = decide(documents(monthly=P5_USD_H * ends_in_h), world(up, work))
+    assert bool(of(plan, AnnounceEnd)) == again
+
+
 def test_overflow_nodes_are_drained_before_the_money_is_gone():
     up = given.node(source=ON_DEMAND)
     work = given.pod(gpus=8, on=up, overflow=True)

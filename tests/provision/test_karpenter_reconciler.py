@@ -85,9 +85,12 @@ def looked(cluster, spec=None, *worlds):
 
 
 @pytest.mark.requirement("PE-18")
-@pytest.mark.parametrize(("spent_usd", "cpus"), [(0, "837"), (900, "837"), (985, "0"), (1000, "0")])
+@pytest.mark.parametrize(
+    ("spent_usd", "cpus"), [(0, "837"), (800, "837"), (900, "446"), (985, "0"), (1000, "0")]
+)
 def test_karpenter_may_launch_nothing_by_the_hour_when_the_money_is_spent(spent_usd, cpus):
-    """It knows no month: it would launch again what the engine ends, for as long as pods wait."""
+    """It knows no month: it would launch again what the engine ends, for as long as pods wait. And no more than the
+    rest of the money is enough for: four nodes would have to leave before anything ran on them, two would not."""
     overflow = {"type": "on-demand", "maxHourlyUsd": 240, "maxMonthlyUsd": 1000}
     money = {**KARPENTER, "budget": {"monthlyUsd": 5000}}
     sources = [{"type": "block"}, overflow]

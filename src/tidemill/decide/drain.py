@@ -40,6 +40,8 @@ from tidemill.model.warning_reasons import WarningKind, WarningReason
 
 # Between the forced delete and the deadline, beyond the pod's grace: one slow call and one lost tick.
 FORCE_MARGIN = timedelta(minutes=1)
+# Whoever was told that the money ends sooner than it does learns of it so long before.
+MONEY_IS_NEAR = timedelta(days=1)
 # One in so many nodes of a pool is emptied at a time because it failed, as Karpenter's node repair has it (20 %).
 FAILED_AT_ONCE = 5
 
@@ -143,9 +145,21 @@ def _end_moved(context: DecisionContext, view: NodeView) -> bool:
 def _announce(context: DecisionContext, view: NodeView, deadline: datetime) -> None:
     for pod in view.pods:
         known = pod.ends_at
-        if pod.deleting_until is None and (known is None or abs(known - deadline) > END_MOVED):
+        if pod.deleting_until is None and (known is None or _is_news(context, view, known, deadline)):
             kind = EndKind.END_MOVED if known else EndKind.SOURCE_ENDS
             context.do(AnnounceEnd(pod.uid, deadline, EndReason(kind, deadline)))
+
+
+def _is_news(context: DecisionContext, view: NodeView, known: datetime, deadline: datetime) -> bool:
+    """Money runs out sooner or later with every node that comes or goes. So of such an end pods are told again when it
+    came nearer, by a tenth of the time that is left; and that it moved away, only when it would be near."""
+    if _is_hard(view):
+        return abs(known - deadline) > END_MOVED
+    near = known - MONEY_IS_NEAR
+    if deadline > known and context.now < near:
+        context.wake(near)
+        return False
+    return abs(known - deadline) > max(END_MOVED, (min(known, deadline) - context.now) / 10)
 
 
 def _tell_the_node(context: DecisionContext, view: NodeView, node: str, known: datetime | None) -> None:

@@ -15,7 +15,7 @@ from tidemill.decide.memory import Memory
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.overflow import hourly_rate
 from tidemill.decide.phases import Phase
-from tidemill.decide.placement.launch_options import affords_a_node, is_usable
+from tidemill.decide.placement.launch_options import affordable_usd_h, is_usable
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.decide.purchasing.approval import (
     approvals_needed,
@@ -54,7 +54,7 @@ __all__ = [
     "deadline_of",
     "kill_at",
     "pod_lead",
-    "affords_a_node",
+    "affordable_usd_h",
     "hourly_rate",
     "Phase",
     "inherits_pin",

@@ -6,6 +6,7 @@ counted; a source that just failed rests.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import NO_END, SHORTEST_LEAD, End, pod_lead
 from tidemill.decide.failed_starts import FailedStarts, PoolType
 from tidemill.decide.launches import InFlight
-from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at
+from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at, overflow_source
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.nodes import Node
@@ -280,24 +281,31 @@ def money_allows(context: DecisionContext, option: LaunchOption) -> bool:
     )
 
 
-def affords_a_node(spec: Spec, world: World, pool: ComputePool, source: SourceSpec) -> bool:
-    """Whether one more node of the cheapest type would run for a while before its source must be drained for want of
-    money. Always where it is not overflow."""
+def affordable_usd_h(spec: Spec, world: World, pool: ComputePool, source: SourceSpec) -> float | None:
+    """How many dollars an hour all nodes of a source may cost, so that none has to be drained for want of money before
+    it ran for a while. 0: not one more node, not even of the cheapest type. None: no money is its limit."""
     kind = SourceKind(source.type)
-    rates = [type_.usd_h(kind) for type_ in matching_types(spec.catalog, pool.spec.requirements)]
-    out = money_runs_out_at(spec, world, pool.name, kind, min(filter(None, rates), default=0.0))
-    if out is None:
-        return True
+    if overflow_source(pool, kind) is None:
+        return None
     nodes = [
         node
         for node in world.nodes
         if node.instance is not None and node.instance.pool == pool.name and node.instance.source.kind is kind
     ]
     if any(_is_drained_for_money(node) for node in nodes):
-        return False
-    own = pool.spec.drain
-    leads = (pod_lead(pod, checkpoint=own.checkpoint) for pod in _affected(world, pool, kind, nodes))
-    return world.now + LEAST_RUN + max(SHORTEST_LEAD, own.lead or SHORTEST_LEAD, *leads) <= out
+        return 0.0
+    drain = pool.spec.drain
+    leads = (pod_lead(pod, checkpoint=drain.checkpoint) for pod in _affected(world, pool, kind, nodes))
+    lasts_h = (LEAST_RUN + max(SHORTEST_LEAD, drain.lead or SHORTEST_LEAD, *leads)).total_seconds() / 3600
+    cap_left, budget_left = money_left_usd(spec, world, source, pool.name, kind)
+    own_rate = hourly_rate(spec, world, pool.name, kind)
+    others_rate = hourly_rate(spec, world, None, None) - own_rate
+    most = min(cap_left / lasts_h, budget_left / lasts_h - others_rate)
+    rates = [type_.usd_h(kind) for type_ in matching_types(spec.catalog, pool.spec.requirements)]
+    if most < own_rate + min(filter(None, rates), default=0.0) or most <= 0:
+        return 0.0
+    # Money gets less all the time. In steps, so that a limit made from it does not change all the time.
+    return float(2.0 ** math.floor(math.log2(most)))
 
 
 def _is_drained_for_money(node: Node) -> bool:

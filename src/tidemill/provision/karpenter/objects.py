@@ -64,14 +64,14 @@ def karpenter_objects(
     pool: ComputePool,
     reservations: Iterable[Reservation] | None,
     now: datetime | None = None,
-    unaffordable: Collection[str] = (),
+    affordable: Mapping[str, float] | None = None,
     demand: Demand | None = None,
     *,
     engine: bool = True,
     only: Collection[str] = (),
 ) -> Objects:
     """For one pool. `reservations` None: not known, and one NodePool launches on whatever its tags select.
-    `unaffordable`: the types of hourly sources whose money is spent; Karpenter may launch nothing of them.
+    `affordable`: by type of hourly source, the dollars an hour that its money is enough for; 0: it may launch nothing.
     `demand`: what runs and who waits; None: nothing and nobody. `engine` False: none will run. `only`: of reservations
     that are not known, those with these ids, whatever the sources say."""
     api = replace(KarpenterApi.of(karpenter_of(spec)), engine=engine)
@@ -85,14 +85,16 @@ def karpenter_objects(
     made: list[Object] = []
     demand = demand or Demand()
     blocks = [] if reservations is None else live_reservations(spec, pool, reservations, now)
-    rooms = divide(spec.catalog, pool, blocks, unaffordable, demand, now, static=is_static(pool, api))
+    affordable = affordable or {}
+    spent = [type_ for type_, usd_h in affordable.items() if not usd_h]
+    rooms = divide(spec.catalog, pool, blocks, spent, demand, now, static=is_static(pool, api))
     if reservations is None:
         made += _from_documents(spec, pool, api, only)
         warnings += _warnings_of_fixed_limits(pool)
     else:
         made += _for_reservations(spec, pool, api, blocks, rooms)
         warnings += _warnings_of_blocks(spec, pool, api, blocks)
-    made += _hourly(spec, pool, api, unaffordable, demand, rooms)
+    made += _hourly(spec, pool, api, affordable, demand, rooms)
     return Objects(tuple(made), tuple(warnings))
 
 
@@ -155,7 +157,7 @@ def _hourly(
     spec: Spec,
     pool: ComputePool,
     api: KarpenterApi,
-    unaffordable: Collection[str],
+    affordable: Mapping[str, float],
     demand: Demand,
     rooms: Rooms,
 ) -> list[Object]:
@@ -167,9 +169,8 @@ def _hourly(
     made: list[Object] = [node_class.node_class(spec, pool, api, name, [])]
     for position, source in enumerate(sources):
         kind = Source(SourceKind(source.type))
-        given = (
-            source if source.type not in unaffordable else source.model_copy(update={"max_hourly_usd": 0.0})
-        )
+        caps = [cap for cap in (source.max_hourly_usd, affordable.get(source.type)) if cap is not None]
+        given = source.model_copy(update={"max_hourly_usd": min(caps, default=None)})
         use, free = demand.used.get(kind.label, {}), rooms.hourly.get(kind.label)
         made.append(node_pool.hourly(spec, pool, api, name, kind, given, use, free, rank=position + beside))
     return made

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from tidemill.decide.read_models import affords_a_node, deadline_of
+from tidemill.decide.read_models import affordable_usd_h, deadline_of
 from tidemill.model.errors import Gone, SpecError, TidemillError
 from tidemill.model.plan import Warning
 from tidemill.model.warning_reasons import ProvisionerMessage
@@ -97,9 +97,9 @@ class KarpenterReconciler:
         unwritten: set[str] = set()
         for pool in karpenter_pools(self._spec):
             try:
-                spent = self._unaffordable(pool, world)
+                affordable = self._affordable(pool, world)
                 demand = demand_of(self._spec, pool, world, node_pools)
-                found = karpenter_objects(self._spec, pool, world.reservations, world.now, spent, demand)
+                found = karpenter_objects(self._spec, pool, world.reservations, world.now, affordable, demand)
             except SpecError as error:
                 warnings.append(f"{error}; the objects of pool {pool.name} stay as they are")
                 unwritten.add(pool.name)
@@ -174,16 +174,17 @@ class KarpenterReconciler:
             over,
             begun,
             [
-                (self._unaffordable(pool, world), demand_of(self._spec, pool, world, ()))
+                (self._affordable(pool, world), demand_of(self._spec, pool, world, ()))
                 for pool in karpenter_pools(self._spec)
             ],
         )
 
-    def _unaffordable(self, pool: ComputePool, world: World) -> tuple[str, ...]:
+    def _affordable(self, pool: ComputePool, world: World) -> dict[str, float]:
         """Karpenter knows no month: it would launch again what the engine ends for want of money."""
-        return tuple(
-            source.type for source in pool.spec.sources if not affords_a_node(self._spec, world, pool, source)
-        )
+        caps = {
+            source.type: affordable_usd_h(self._spec, world, pool, source) for source in pool.spec.sources
+        }
+        return {type_: cap for type_, cap in caps.items() if cap is not None}
 
     def _log_once(self, sentence: str) -> None:
         if sentence not in self._logged:
