@@ -233,7 +233,7 @@ class _Packing:
         homes = dict.fromkeys(_home(labels) for labels in (*(host.labels for host in self._hosts), *options))
         return any(self._place_gang_in(home, group) for home in homes)
 
-    def _place_gang_in(self, home: tuple[str, str], group: Sequence[int]) -> bool:
+    def _place_gang_in(self, home: tuple[str, str, str], group: Sequence[int]) -> bool:
         before = len(self._hosts)
         put: list[tuple[int, int]] = []
         for index in group:
