@@ -202,9 +202,16 @@ class DecisionContext:
         self.attention = [view for view in self.views if not view.calm]
 
     def _set_ends(self, ending: Ending, group: EndingGroup) -> None:
-        end = self._compute_end(ending, group.views, group.lead)
-        if group.end is not None and end == group.end:
-            end = group.end  # nodes that end together have the very same instants
+        # Without services that move slowly, an end follows from the reservation and the longest lead alone.
+        of = (self.reservations.get(ending[2].id), group.lead)
+        same = of[0] is not None and of[0] is group.end_of[0] and of[1] == group.end_of[1]
+        if same and group.end is not None and not self._somebody_moves_slowly:
+            end = group.end
+        else:
+            end = self._compute_end(ending, group.views, group.lead)
+            if group.end is not None and end == group.end:
+                end = group.end  # nodes that end together have the very same instants
+            group.end_of = (None, None) if self._somebody_moves_slowly else of
         self._ends[ending] = end
         for view in group.views if group.alone or end is not group.end else group.fresh:
             view.end(end.deadline, end.drain_from)

@@ -33,16 +33,28 @@ _PROVISIONERS = {one.value: one for one in Provisioner}
 FreeAt = tuple[datetime | None, int, datetime | None, datetime, PodShape]
 
 
-@dataclass(slots=True, eq=False)
-class NodeFacts:
-    node: Node
-    bound: tuple[Pod, ...]
-    phase: Phase
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Made:
+    """What follows from its instance, its labels and its taints alone."""
+
     template: PoolTemplate | None  # None: the pool was removed
     kind: InstanceType | None
     source: Source
     pool_name: str
     provisioner: Provisioner  # how it was launched: that decides what else ends it
+    labels: Mapping[str, str]
+    drift: DrainReason | None
+    order: tuple[int, int]
+    ending: tuple[str, Provisioner, Source]  # nodes of one pool, provisioner and source end together
+    group: int  # nodes of one group differ only in what is free on them, and in their host name
+    counted: tuple[str, str]  # pool and type, for limits
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class NodeFacts(_Made):
+    node: Node
+    bound: tuple[Pod, ...]
+    phase: Phase
     pods: tuple[Pod, ...]  # bound here, daemons left out
     movers: tuple[Pod, ...]  # replicas that must move when its source ends
     standing: tuple[object, ...]  # what a hand-over depends on; equal: nothing of it has changed
@@ -50,15 +62,9 @@ class NodeFacts:
     told: datetime | None  # the end announced to its pods, where it is the same for all
     all_told: bool  # every pod was told, and all the same
     cordoned: bool  # nothing new can start there
-    labels: Mapping[str, str]
     free: Resources  # empty unless Ready
     free_accelerators: int
     daemons: Resources  # what daemon pods take here
-    drift: DrainReason | None
-    order: tuple[int, int]
-    ending: tuple[str, Provisioner, Source]  # nodes of one pool, provisioner and source end together
-    group: int  # nodes of one group differ only in what is free on them, and in their host name
-    counted: tuple[str, str]  # pool and type, for limits
     keeps_away: bool  # a pod here has anti-affinity or host ports
     _existing_pods: tuple[ExistingPods, ...] | None = None
     free_at: dict[int, FreeAt] = field(default_factory=dict)  # by identity of a shape (kept alive with it)
@@ -83,19 +89,47 @@ class NodeCache:
             return known
         if len(self.known) > 20_000:  # mostly nodes that are gone; the others are computed again
             self.known.clear()
-        fresh = self.known[node.key] = _work_out(spec, self._groups, node, bound)
+        made = (
+            _made(spec, self._groups, node) if known is None or not _made_alike(known.node, node) else known
+        )
+        fresh = self.known[node.key] = _work_out(made, node, bound)
         return fresh
 
 
-def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
+def _made_alike(before: Node, node: Node) -> bool:
+    """What `_Made` follows from is the same: pods come and go without changing any of it."""
+    if before.instance is not node.instance or before.kube is None or node.kube is None:
+        return False
+    return before.kube.labels is node.kube.labels and before.kube.taints is node.kube.taints
+
+
+def _made(spec: Spec, groups: dict[object, int], node: Node) -> _Made:
     instance, kube = node.instance, node.kube
     assert instance is not None
     template = templates(spec).get(instance.pool)
-    phase = phase_of(node)
+    provisioner = _PROVISIONERS.get(instance.provisioner, Provisioner.NATIVE)
+    return _Made(
+        template=template,
+        kind=spec.catalog.types.get(instance.instance_type),
+        source=instance.source,
+        pool_name=instance.pool,
+        provisioner=provisioner,
+        labels=dict(kube.labels) if kube is not None else {},
+        drift=_drift(node, template),
+        order=template.order(instance.source) if template else (0, 0),
+        ending=_shared((instance.pool, provisioner, instance.source)),
+        group=_group(groups, node),
+        counted=(instance.pool, instance.instance_type),
+    )
+
+
+def _work_out(made: _Made, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
+    instance, kube = node.instance, node.kube
+    assert instance is not None
+    phase, template = phase_of(node), made.template
     pods = tuple(pod for pod in bound if not pod.daemon)
     movers = tuple(pod for pod in pods if moves(pod))
     checkpoint = template.pool.spec.drain.checkpoint if template else True
-    provisioner = _PROVISIONERS.get(instance.provisioner, Provisioner.NATIVE)
     announced = {pod.ends_at for pod in pods if pod.deleting_until is None}
     free = free_on(kube, bound) if phase is Phase.READY and kube is not None else Resources()
     return NodeFacts(
@@ -103,10 +137,10 @@ def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Po
         bound=bound,
         phase=phase,
         template=template,
-        kind=spec.catalog.types.get(instance.instance_type),
-        source=instance.source,
-        pool_name=instance.pool,
-        provisioner=provisioner,
+        kind=made.kind,
+        source=made.source,
+        pool_name=made.pool_name,
+        provisioner=made.provisioner,
         pods=pods,
         movers=movers,
         standing=(
@@ -119,15 +153,15 @@ def _work_out(spec: Spec, groups: dict[object, int], node: Node, bound: tuple[Po
         told=next(iter(announced), None),
         all_told=not announced or (len(announced) == 1 and None not in announced),
         cordoned=kube is not None and kube.unschedulable,
-        labels=dict(kube.labels) if kube is not None else {},
+        labels=made.labels,
         free=free,
         free_accelerators=sum(free.get(name, 0) for name in names.ACCELERATORS),
         daemons=daemon_requests(bound),
-        drift=_drift(node, template),
-        order=template.order(instance.source) if template else (0, 0),
-        ending=_shared((instance.pool, provisioner, instance.source)),
-        group=_group(groups, node),
-        counted=(instance.pool, instance.instance_type),
+        drift=made.drift,
+        order=made.order,
+        ending=made.ending,
+        group=made.group,
+        counted=made.counted,
         keeps_away=any(pod.shape.anti_affinity or pod.shape.host_ports for pod in bound),
     )
 

@@ -6,14 +6,16 @@ worked out again. What a decision itself notes on a node (`reserved`, `ending`) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import repeat
 
 from tidemill.decide.deadlines import END_MOVED, End
 from tidemill.decide.node_cache import NodeCache, NodeFacts
 from tidemill.decide.phases import Phase
-from tidemill.model.capacity import PREPAID, Source
+from tidemill.model.capacity import PREPAID, Reservation, Source
+from tidemill.model.changes import different
 from tidemill.model.nodes import Node
 from tidemill.model.pods import Pod
 from tidemill.model.resources import Resources
@@ -21,6 +23,7 @@ from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 
+_PodsOf = Callable[[str, tuple[Pod, ...]], tuple[Pod, ...]]  # bound to a Kubernetes node
 Ending = tuple[str, Provisioner, Source]  # a pool's nodes of one source end together
 
 
@@ -85,6 +88,7 @@ class EndingGroup:
 
     views: list[NodeView] = field(default_factory=list)
     end: End | None = None
+    end_of: tuple[Reservation | None, timedelta | None] = (None, None)  # what it was worked out from
     fresh: list[NodeView] = field(default_factory=list)  # not told the end yet
     alone: bool = False  # AWS has announced the end of one of them
     _lead: timedelta | None = None
@@ -117,7 +121,7 @@ class NodeTable:
 
     def __init__(self) -> None:
         self._cache = NodeCache()
-        self._nodes: tuple[Node, ...] = ()
+        self._nodes: list[Node] = []
         self._names: list[str] = []  # of their Kubernetes nodes
         self._bound: list[tuple[Pod, ...]] = []
         self._rows: list[tuple[int, EndingGroup, int] | None] = []  # place in `views`, group, place in it
@@ -132,50 +136,50 @@ class NodeTable:
     def update(self, spec: Spec, world: World, owner: str) -> None:
         for view in self.views:
             view.reserved = view.ending = False
-        nodes, get = world.nodes, world.pods_by_node.get
-        if len(nodes) == len(self._nodes):
-            bound = [get(name, ()) for name in self._names]
-            rows = zip(nodes, self._nodes, bound, self._bound, strict=True)
-            changed = [number for number, (a, b, c, d) in enumerate(rows) if a is not b or c is not d]
-            if all(self._replace(spec, owner, number, nodes[number], get) for number in changed):
-                self._nodes = nodes
+        nodes, get, known = world.nodes, world.pods_by_node.get, len(self._nodes)
+        if len(nodes) >= known:
+            bound = list(map(get, self._names, repeat(())))
+            changed = {*different(self._nodes, nodes[:known]), *different(self._bound, bound)}
+            if all(self._replace(spec, owner, number, nodes[number], get) for number in sorted(changed)):
+                self._add(spec, owner, nodes[known:], get)
                 return
-        self._rebuild(spec, world, owner)
+        self._nodes, self._names, self._bound = [], [], []
+        self._rows, self.views, self.gone, self.strangers = [], [], [], []
+        self.groups, self.counts, self.keeps_away, self._daemons = {}, {}, 0, None
+        self._add(spec, owner, nodes, get)
 
-    def _replace(
-        self,
-        spec: Spec,
-        owner: str,
-        number: int,
-        node: Node,
-        get: Callable[[str, tuple[Pod, ...]], tuple[Pod, ...]],
-    ) -> bool:
+    def _replace(self, spec: Spec, owner: str, number: int, node: Node, get: _PodsOf) -> bool:
         """False: it is another node, or of another kind than it was."""
-        row, kube = self._rows[number], node.kube
-        name = kube.name if kube is not None else ""
-        if row is None or name != self._names[number] or not _is_ours(node, owner):
+        row, before, name = self._rows[number], self._nodes[number], _kube_name(node)
+        if node.key != before.key or _is_ours(node, owner) != _is_ours(before, owner):
+            return False
+        bound = get(name, ())
+        if not _is_ours(node, owner):
+            self.strangers = [node if one is before else one for one in self.strangers]
+            self._nodes[number], self._names[number], self._bound[number] = node, name, bound
+            return True
+        if row is None:
             return False
         at, group, place = row
-        old, bound = self.views[at].facts, get(name, ())
+        old = self.views[at].facts
         facts = self._cache.facts_of(spec, node, bound)
         if facts.phase is Phase.GONE or facts.ending is not old.ending or facts.counted != old.counted:
             return False
         view = self.views[at] = NodeView(facts, node, facts.phase, facts.pods)
         group.replace(place, view)
-        self._bound[number] = bound
+        self._nodes[number], self._names[number], self._bound[number] = node, name, bound
         self.keeps_away += facts.keeps_away - old.keeps_away
         if facts.daemons != old.daemons:
             self._daemons = None
         return True
 
-    def _rebuild(self, spec: Spec, world: World, owner: str) -> None:
-        get = world.pods_by_node.get
-        self._nodes = world.nodes
-        self._names = [node.kube.name if node.kube is not None else "" for node in world.nodes]
-        self._bound = [get(name, ()) for name in self._names]
-        self._rows, self.views, self.gone, self.strangers = [], [], [], []
-        self.groups, self.counts, self.keeps_away, self._daemons = {}, {}, 0, None
-        for node, bound in zip(self._nodes, self._bound, strict=True):
+    def _add(self, spec: Spec, owner: str, nodes: Sequence[Node], get: _PodsOf) -> None:
+        for node in nodes:
+            name = _kube_name(node)
+            bound = get(name, ())
+            self._nodes.append(node)
+            self._names.append(name)
+            self._bound.append(bound)
             self._rows.append(self._row(spec, owner, node, bound))
 
     def _row(
@@ -191,6 +195,8 @@ class NodeTable:
             self.gone.append(view)
             return None
         self.views.append(view)
+        if facts.daemons:
+            self._daemons = None
         if facts.template is not None and facts.kind is not None:
             self.counts[facts.counted] = self.counts.get(facts.counted, 0) + 1
         group = self.groups.setdefault(facts.ending, EndingGroup())
@@ -206,6 +212,10 @@ class NodeTable:
                     worst = self._daemons.setdefault(view.facts.pool_name, Resources())
                     worst.raise_to(view.facts.daemons.items())
         return self._daemons
+
+
+def _kube_name(node: Node) -> str:
+    return node.kube.name if node.kube is not None else ""
 
 
 def _is_ours(node: Node, owner: str) -> bool:

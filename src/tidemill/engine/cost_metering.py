@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidemill.model.capacity import PREPAID, ReservationState, SourceKind
@@ -30,6 +30,23 @@ SAMPLE_EVERY = timedelta(minutes=10)
 KNOWS_FOR = timedelta(minutes=30)
 
 
+@dataclass(frozen=True, slots=True)
+class _Busy:
+    """Accelerators with a pod on them on one node; good while its pods are the very same ones."""
+
+    pods: tuple[Pod, ...]
+    by_team: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, pods: tuple[Pod, ...]) -> _Busy:
+        by_team: dict[str, int] = {}
+        for pod in pods:
+            busy = 0 if pod.daemon else sum(amount(pod.shape.requests, name) for name in ACCELERATORS)
+            if busy:
+                by_team[pod.terms.team] = by_team.get(pod.terms.team, 0) + busy
+        return cls(pods, tuple(by_team.items()))
+
+
 class Meter:
     def __init__(self, spec: Spec, ledger: Ledger) -> None:
         self._spec, self._ledger = spec, ledger
@@ -41,6 +58,7 @@ class Meter:
         self._busy: dict[tuple[str, str, str], tuple[int, int]] | None = (
             None  # ... and what was counted in them
         )
+        self._busy_on: dict[str, _Busy] = {}  # by Kubernetes node
         self._judged = any(plan.spec.extend.min_utilisation for plan in spec.plans.values())
 
     def read(self, world: World) -> None:
@@ -105,16 +123,19 @@ class Meter:
             if block.owner == owner and block.state is ReservationState.ACTIVE:
                 held = self._gpus(block.instance_type) * block.count
                 found[block.id, block.pool, ""] = 0, held
+        before, self._busy_on = self._busy_on, {}
         for node in world.nodes:
             instance, kube = node.instance, node.kube
             if instance is None or kube is None or instance.source.kind is not SourceKind.BLOCK:
                 continue
-            for pod in world.pods_by_node.get(kube.name, ()):
-                busy = 0 if pod.daemon else sum(amount(pod.shape.requests, name) for name in ACCELERATORS)
-                if busy:
-                    key = instance.source.id, instance.pool, pod.terms.team
-                    used, held = found.get(key, (0, 0))
-                    found[key] = used + busy, held
+            pods, known = world.pods_by_node.get(kube.name, ()), before.get(kube.name)
+            if known is None or known.pods is not pods:
+                known = _Busy.of(pods)
+            self._busy_on[kube.name] = known
+            for team, busy in known.by_team:
+                key = instance.source.id, instance.pool, team
+                used, held = found.get(key, (0, 0))
+                found[key] = used + busy, held
         return found
 
     def _gpus(self, instance_type: str) -> int:

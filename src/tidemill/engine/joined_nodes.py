@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from operator import is_
 
+from tidemill.model.changes import different
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance, InstanceState, KubeNode, Node
 
 # A list that leaves out an instance whose node is Ready is wrong. For longer than this it is believed: somebody may
@@ -30,32 +32,56 @@ class JoinedNodes:
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        self._from: tuple[object, object] = (None, None)
+        self._from: tuple[Sequence[Instance] | None, tuple[KubeNode, ...]] = (None, ())
         self._nodes: tuple[Node, ...] = ()
         self._before: dict[str, Node] = {}  # the same, by instance id or node name
         self._left_out: dict[str, datetime] = {}  # since when
 
     def join(self, instances: Sequence[Instance], kubes: tuple[KubeNode, ...], now: datetime) -> Joined:
-        if self._from[0] is instances and self._from[1] is kubes and not self._left_out:
-            return Joined(self._nodes)
+        if self._from[0] is instances and not self._left_out:
+            if self._from[1] is kubes:
+                return Joined(self._nodes)
+            if (joined := self._with_changed(kubes)) is not None:
+                return joined
         by_instance, others = _by_instance(kubes)
         missing = self._missing(instances, by_instance, now)
-        before, joined, changed = self._before, {}, []
+        before, by_key, changed = self._before, dict[str, Node](), []
         for instance in (*instances, *missing):
             kube, node = by_instance.pop(instance.id, None), before.get(instance.id)
             if node is None or node.kube is not kube or not _same(node.instance, instance):
                 node = Node(instance, kube)
                 changed.append(node)
-            joined[instance.id] = node
+            by_key[instance.id] = node
         for kube in (*by_instance.values(), *others):
-            key = f"node/{kube.name}"  # a node may be named like an instance
+            key = _alone(kube)
             node = before.get(key)
-            joined[key] = node if node is not None and node.kube is kube else Node(None, kube)
-        nodes = tuple(joined.values())
-        same = len(nodes) == len(self._nodes) and all(map(lambda a, b: a is b, nodes, self._nodes))
-        self._from, self._before = (instances, kubes), joined
+            by_key[key] = node if node is not None and node.kube is kube else Node(None, kube)
+        nodes = tuple(by_key.values())
+        same = len(nodes) == len(self._nodes) and all(map(is_, nodes, self._nodes))
+        self._from, self._before = (instances, kubes), by_key
         self._nodes = self._nodes if same else nodes
-        return Joined(self._nodes, changed, before.keys() - joined.keys())
+        return Joined(self._nodes, changed, before.keys() - by_key.keys())
+
+    def _with_changed(self, kubes: tuple[KubeNode, ...]) -> Joined | None:
+        """The instances are the same, and no Kubernetes node came, went or changed its instance: those that did change
+        take the place of what they were. None: something else happened, and all are joined anew."""
+        before = self._from[1]
+        if len(before) != len(kubes):
+            return None
+        places = different(before, kubes)
+        if any(_joins(before[place]) != _joins(kubes[place]) for place in places):
+            return None
+        for place in places:
+            old, kube = before[place], kubes[place]
+            known = self._before.get(old.instance_id)
+            if known is not None and known.kube is old:
+                self._before[old.instance_id] = Node(known.instance, kube)
+            else:
+                self._before[_alone(kube)] = Node(None, kube)
+        last, self._nodes = self._nodes, tuple(self._before.values())
+        self._from = (self._from[0], kubes)
+        changed = [self._nodes[place] for place in different(last, self._nodes)]
+        return Joined(self._nodes, [node for node in changed if node.instance is not None])
 
     def _missing(
         self, instances: Sequence[Instance], by_instance: dict[str, KubeNode], now: datetime
@@ -98,6 +124,16 @@ def _by_instance(kubes: Iterable[KubeNode]) -> tuple[dict[str, KubeNode], list[K
             newest[kube.instance_id] = newer
             others.append(older)
     return newest, others
+
+
+def _alone(kube: KubeNode) -> str:
+    """The key of one without an instance of ours: a node may be named like an instance."""
+    return f"node/{kube.name}"
+
+
+def _joins(kube: KubeNode) -> tuple[str, str, datetime]:
+    """What decides which instance it is joined to."""
+    return kube.name, kube.instance_id, kube.joined_at
 
 
 def _same(known: Instance | None, instance: Instance) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import is_
+from itertools import compress, count
+from operator import is_, is_not
 from typing import TypeVar
 
 Member = TypeVar("Member")
@@ -26,6 +27,11 @@ def _same(old: Sequence[object], new: Sequence[object]) -> int:
         if (first := piece.find(0)) >= 0:
             return start + first
     return shorter
+
+
+def different(old: Sequence[object], new: Sequence[object]) -> list[int]:
+    """The places at which two sequences of one length hold different objects."""
+    return list(compress(count(), map(is_not, old, new)))
 
 
 def changed(old: Sequence[Member], new: Sequence[Member]) -> tuple[list[Member], list[Member]]:

@@ -252,6 +252,8 @@ def _never_joined(world: World, plan: Plan, done: tuple[Outcome, ...]) -> Iterat
         for action in plan.actions
         if isinstance(action, Terminate) and action.reason.kind is TerminateKind.NEVER_JOINED
     }
+    if not late:
+        return
     printed = {
         outcome.action.instance_id: outcome.detail
         for outcome in done

@@ -30,19 +30,18 @@ def reclaim(context: DecisionContext, in_flight: InFlight) -> None:
 
 def _empty(context: DecisionContext) -> Iterator[NodeView]:
     """Ready nodes without work that nobody is about to use and that may go."""
-    may_go: dict[int, bool] = {}  # by identity of the facts' ending: the nodes of one source have one answer
-    for view in [view for view in context.views if not view.pods]:
-        facts = view.facts
-        if view.phase is not Phase.READY or view.ending or view.reserved or facts.drift is not None:
-            continue
-        template = facts.template
+    for group in context.table.groups.values():
+        first = group.views[0]  # the nodes of one source in one pool have one answer
+        template = first.facts.template
         if template is None or template.by_karpenter:  # Karpenter consolidates its own nodes
             continue
-        known = may_go.get(id(facts.ending))
-        if known is None:
-            known = may_go[id(facts.ending)] = _may_go(context, view)
-        if known:
-            yield view
+        if not _may_go(context, first):
+            continue
+        for view in group.views:
+            if view.pods or view.phase is not Phase.READY:
+                continue
+            if not (view.ending or view.reserved or view.facts.drift is not None):
+                yield view
 
 
 def _may_go(context: DecisionContext, view: NodeView) -> bool:

@@ -75,6 +75,9 @@ class ApiServer:
         self.lowest_priority = 0  # of all pods there ever were: nobody with no more than that can preempt
         self.shown_only: set[str] = set()  # uids of pods that a Job is yet to make: nobody schedules them
         self.waiting: dict[str, None] = {}  # uids the scheduler may place, in order of arrival
+        self.unbound: dict[str, Pod] = {}  # without a node, held ones too, in the order of `pods`
+        self.work_on: Counter[str] = Counter()  # by node, bound non-daemon pods
+        self.gang_changes: list[str] = []  # the name of a gang for every change of a pod of it, in order
         self.gpus_used: Counter[str] = Counter()  # by source label, running non-daemon pods
         self.gpus_ready: Counter[str] = Counter()  # by source label, nodes open to pods
         self.pods_on_source: Counter[str] = Counter()  # by source label, bound non-daemon pods
@@ -147,7 +150,11 @@ class ApiServer:
         self.pods[pod.uid] = pod
         self._pods_read = None
         self._pods_on.pop(pod.node, None)
-        self.pod_changes += 1
+        self._note_change(pod)
+        if pod.node:
+            self.unbound.pop(pod.uid, None)
+        else:
+            self.unbound[pod.uid] = pod
         if before is None:
             self._first_seen(pod)
         if pod.node and (before is None or not before.node):
@@ -171,7 +178,8 @@ class ApiServer:
         self.shown_only.discard(uid)
         self._pods_read = None
         self._pods_on.pop(pod.node, None)
-        self.pod_changes += 1
+        self._note_change(pod)
+        self.unbound.pop(uid, None)
         self.waiting.pop(uid, None)
         if pod.phase is PodPhase.RUNNING:
             self._count_used(pod, -1)
@@ -186,6 +194,11 @@ class ApiServer:
             self._pod_moved(pod, -1)
             self.request_scheduling()
         return pod
+
+    def _note_change(self, pod: Pod) -> None:
+        self.pod_changes += 1
+        if pod.gang is not None:
+            self.gang_changes.append(pod.gang.name)
 
     def _first_seen(self, pod: Pod) -> None:
         if pod.terms.priority < self.lowest_priority:
@@ -219,6 +232,7 @@ class ApiServer:
             node = self.nodes[pod.node]
             source = source_of(node)
             self.pods_on_source[source] += sign
+            self.work_on[pod.node] += sign
             if self.pods_on_source[source] == 0:
                 self.emptied_at[source] = self.timeline.now()
             self.nodes[pod.node] = self.node_infos[pod.node].node = replace(
@@ -245,7 +259,7 @@ class ApiServer:
         """Its pods must be gone already."""
         assert not self._bound[name], f"{name} still has pods"
         node = self.nodes.pop(name)
-        del self.node_infos[name], self._bound[name]
+        del self.node_infos[name], self._bound[name], self.work_on[name]
         self._pods_on.pop(name, None)
         self._count_ready(node, -1)
         self._nodes_read = None

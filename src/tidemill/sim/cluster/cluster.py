@@ -7,14 +7,14 @@ instances only by what the account reports, and no rule of the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
 from tidemill.catalog import Catalog
 from tidemill.model.labels import Taint
-from tidemill.model.nodes import Instance
+from tidemill.model.nodes import Instance, KubeNode
 from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
 from tidemill.model.reasons import DrainReason
 from tidemill.model.resources import Amounts
@@ -311,9 +311,10 @@ class SimCluster:
     def jobs(self) -> Mapping[str, JobTruth]:
         return self._jobs.by_name
 
-    def open_gangs(self) -> Iterator[JobTruth]:
-        """Jobs of several pods that are not over."""
-        return self._jobs.open_gangs()
+    @property
+    def gang_changes(self) -> Sequence[str]:
+        """The name of a job of several pods for every change of one of its pods so far, in order."""
+        return self._api.gang_changes
 
     @property
     def services(self) -> Mapping[str, ServiceTruth]:
@@ -323,6 +324,10 @@ class SimCluster:
     def nodes(self) -> Mapping[str, NodeTruth]:
         """Every node there ever was, by instance id."""
         return self._nodes.history
+
+    def node_truth(self, name: str) -> NodeTruth | None:
+        """By the name of its Kubernetes node, whether it is still there or not."""
+        return self._nodes.by_name.get(name)
 
     @property
     def kills(self) -> list[Kill]:
@@ -338,10 +343,23 @@ class SimCluster:
         """Bound there, terminating ones and daemons included; by node name or instance id."""
         return tuple(self._api.on(self._nodes.node_name(node) if node in self._nodes.history else node))
 
-    def fits(self, pod: Pod, node: str) -> bool:
-        """Whether kube-scheduler would bind a waiting pod to this node, once it is admitted."""
+    @property
+    def unbound(self) -> Iterable[Pod]:
+        """Pods without a node, in order of creation."""
+        return self._api.unbound.values()
+
+    def kube_node(self, name: str) -> KubeNode | None:
+        return self._api.nodes.get(name)
+
+    def without_work(self) -> list[KubeNode]:
+        """Nodes to which no pod but daemons is bound, by name."""
+        work = self._api.work_on
+        return [node for name, node in self._api.nodes.items() if not work.get(name)]
+
+    def fitting(self, pod: Pod, nodes: Iterable[str]) -> list[str]:
+        """Those of the nodes to which kube-scheduler would bind a waiting pod, once it is admitted."""
         admitted = replace(pod, shape=held_tolerated(pod.shape)) if pod.gated else pod
-        return self._scheduler.fits(admitted, node)
+        return self._scheduler.fitting(admitted, nodes)
 
     def emptied_at(self, source_label: str) -> datetime | None:
         """When the last non-daemon pod left the nodes of a source; None: some are there, or none ever was."""
@@ -353,6 +371,11 @@ class SimCluster:
     def changes(self) -> tuple[int, int, int]:
         """Counters of pod, node and GPU changes: equal means nothing changed."""
         return self._api.pod_changes, self._api.node_changes, self._api.gpu_changes
+
+    @property
+    def layout(self) -> int:
+        """Moves when a node joined, went, or changed otherwise than by pods that came and went."""
+        return self._api.layout
 
     def gpus_used(self) -> int:
         """Accelerators of running pods, those still terminating included."""

@@ -6,7 +6,7 @@ their nodes until somebody stops them, as in a real cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -44,14 +44,6 @@ class Jobs:
         self.suspended: SuspendedJobs | None = (
             None  # set: Jobs are held by suspension, not by gates on their pods
         )
-        self._gangs: dict[str, JobTruth] = {}
-
-    def open_gangs(self) -> Iterator[JobTruth]:
-        for name, job in list(self._gangs.items()):
-            if job.over:
-                del self._gangs[name]
-            else:
-                yield job
 
     def attach(self, kubelets: Kubelets) -> None:
         self._kubelets = kubelets
@@ -68,8 +60,6 @@ class Jobs:
             attempts=[0] * stream.nodes,
         )
         self.by_name[name] = job
-        if job.pods > 1:
-            self._gangs[name] = job
         size = f"{stream.nodes} pods" if stream.nodes > 1 else "1 pod"
         self._api.journal.add(
             "job-submitted",

@@ -114,13 +114,17 @@ class Scheduler:
             self._due = True
             self._api.timeline.after(_PASS_DELAY, self._pass)
 
-    def fits(self, pod: Pod, node: str) -> bool:
-        """Whether this pod could be bound there as things are; a gate on it is not looked at."""
-        info, pod_class = self._api.node_infos[node], self._class_of(pod)
-        if info not in pod_class.nodes or info.free_share_after(pod_requests(pod.shape)) is None:
-            return False
-        filters = self._pod_filters(pod, pod_class)
-        return filters is None or not filters.rejection(info)
+    def fitting(self, pod: Pod, nodes: Iterable[str]) -> list[str]:
+        """The nodes to which this pod could be bound as things are; a gate on it is not looked at."""
+        pod_class, requests = self._class_of(pod), pod_requests(pod.shape)
+        filters, eligible = self._pod_filters(pod, pod_class), set(map(id, pod_class.nodes))
+        return [
+            name
+            for name in nodes
+            if id(info := self._api.node_infos[name]) in eligible
+            and info.free_share_after(requests) is not None
+            and (filters is None or not filters.rejection(info))
+        ]
 
     def _pass(self) -> None:
         self._due = False

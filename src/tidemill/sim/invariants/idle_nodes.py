@@ -73,12 +73,10 @@ class IdleNodes:
 def _idle_nodes(truth: Truth) -> list[_Idle]:
     """Open nodes on prepaid capacity of ours, without any pod but daemons."""
     found = []
-    taken = {pod.node for pod in truth.cluster.pods.values() if not pod.daemon}
     nodes = {
         node.instance_id: node
-        for node in truth.cluster.view().nodes
-        if node.name not in taken
-        and node.opened_at is not None
+        for node in truth.cluster.without_work()
+        if node.opened_at is not None
         and node.ready
         and node.check != "failed"
         and node.draining_since is None
@@ -104,8 +102,8 @@ def _waiting(truth: Truth) -> list[list[Item]]:
     """Pods that wait alone and gangs that wait whole, the oldest first; those that fit on the same nodes together."""
     kinds: dict[tuple[object, ...], list[Item]] = {}
     gangs: dict[tuple[str, str], Item] = {}
-    for pod in truth.cluster.pods.values():
-        if pod.node or pod.daemon or pod.phase is not PodPhase.PENDING:
+    for pod in truth.cluster.unbound:
+        if pod.daemon or pod.phase is not PodPhase.PENDING:
             continue
         if pod.held_by_others or pod.deleting_until is not None:
             continue
@@ -121,8 +119,9 @@ def _waiting(truth: Truth) -> list[list[Item]]:
 def _rooms(truth: Truth, items: list[Item], idle: Iterable[_Idle]) -> Iterable[list[_Idle]]:
     """Idle nodes of one pool, source and zone that could take an item of this kind; of a gang one pod each."""
     first, rooms = items[0][0], dict[tuple[str, str, str], list[_Idle]]()
+    takers = set(truth.cluster.fitting(first, [node.kube.name for node in idle]))
     for node in idle:
-        if node.pool.spec.serves(first.namespace) and truth.cluster.fits(first, node.kube.name):
+        if node.kube.name in takers and node.pool.spec.serves(first.namespace):
             rooms.setdefault(node.place, []).append(node)
     return [nodes for nodes in rooms.values() if len(nodes) >= len(items[0])]
 
@@ -147,9 +146,8 @@ def _kept_for_others(
     truth: Truth, item: Item, nodes: list[_Idle], gangs: list[Item], replicas: Replicas
 ) -> bool:
     """For another gang that waits, or one node each for replicas on sources that end."""
-    if any(
-        gang is not item and truth.cluster.fits(gang[0], node.kube.name) for gang in gangs for node in nodes
-    ):
+    names = [node.kube.name for node in nodes]
+    if any(gang is not item and truth.cluster.fitting(gang[0], names) for gang in gangs):
         return True
     here = nodes[0].history.now.source.label
     return len(nodes) <= sum(len(pods) for source, pods in replicas.items() if source != here)

@@ -7,14 +7,13 @@ and how many nodes of one source were given back without ever having been used.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections import defaultdict, deque
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tidemill.engine.loop import Tick
 from tidemill.model.plan import Action, Launch, Plan, SearchExtensions, SearchOffers, StartDrain
-from tidemill.model.pods import Pod
+from tidemill.model.world import World
 from tidemill.sim.invariants.truth import Findings, Truth
 
 # 6: deciding twice at every tick would double the run. Plans with several actions, whose order could differ,
@@ -42,20 +41,19 @@ class Plans:
         if twice and not _is_as_good(tick.plan, truth.decide(truth.spec, tick.world)):
             yield 6, (f"tick {self._ticks}",)
         if tick.outcomes:
-            pods = {pod.uid: pod for pod in tick.world.pods}
-            sizes = Counter(pod.workload for pod in tick.world.pods)
             for outcome in tick.outcomes:
                 if outcome.error not in MAY_REPEAT:
-                    yield from self._count(outcome.action, tick.world.now, pods, sizes)
+                    yield from self._count(truth, outcome.action, tick.world)
                     yield from self._given_back(truth, tick, outcome.action)
 
-    def _count(
-        self, action: Action, now: datetime, pods: dict[str, Pod], sizes: Mapping[str, int]
-    ) -> Findings:
+    def _count(self, truth: Truth, action: Action, world: World) -> Findings:
         kind = type(action).__name__
-        for about in _objects(action, pods):
-            times = self._noted(kind, about, now, REPEAT_SPAN)
-            if times > REPEAT_BOUND * max(1, sizes.get(about, 1)):
+        for about in _objects(truth, action, world):
+            times = self._noted(kind, about, world.now, REPEAT_SPAN)
+            if times <= REPEAT_BOUND:
+                continue
+            size = sum(pod.workload == about for pod in world.pods)
+            if times > REPEAT_BOUND * max(1, size):
                 yield 10, (kind, about, f"{times} times within the hour")
 
     def _given_back(self, truth: Truth, tick: Tick, action: Action) -> Findings:
@@ -95,7 +93,7 @@ def _is_as_good(acted_on: Plan, fresh: Plan) -> bool:
     return sooner or acted_on.wake_at == fresh.wake_at
 
 
-def _objects(action: Action, pods: dict[str, Pod]) -> list[str]:
+def _objects(truth: Truth, action: Action, world: World) -> list[str]:
     """What an action is done to."""
     if isinstance(action, SearchExtensions):
         return [f"{action.query.reservation_id} for {action.query.duration}"]
@@ -109,13 +107,14 @@ def _objects(action: Action, pods: dict[str, Pod]) -> list[str]:
     if hasattr(action, "intent_id"):
         return [action.intent_id]
     if hasattr(action, "pods"):
-        return [_work_of(pods.get(uid), uid) for uid in action.pods]
+        return [_work_of(truth, world, uid) for uid in action.pods]
     if hasattr(action, "pod"):
-        return [_work_of(pods.get(action.pod), action.pod)]
+        return [_work_of(truth, world, action.pod)]
     named = (getattr(action, key, "") for key in ("node", "instance_id", "workload"))
     return [next(filter(None, named), "")]
 
 
-def _work_of(pod: Pod | None, uid: str) -> str:
+def _work_of(truth: Truth, world: World, uid: str) -> str:
     """Pods come back under new names; what they work for keeps its own."""
+    pod = truth.cluster.pods.get(uid) or next((pod for pod in world.pods if pod.uid == uid), None)
     return pod.workload if pod is not None and pod.workload else uid

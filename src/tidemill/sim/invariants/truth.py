@@ -67,8 +67,8 @@ class Truth:
         return (history for history in self.cloud.alive() if history.now.owner == owner)
 
     def history_of_node(self, name: str) -> InstanceHistory | None:
-        node_truth = next((node for node in self.cluster.nodes.values() if node.name == name), None)
-        return self.cloud.instance_histories[node_truth.instance_id] if node_truth is not None else None
+        node = self.cluster.node_truth(name)
+        return self.cloud.instance_histories[node.instance_id] if node is not None else None
 
     def deadline_of(self, history: InstanceHistory) -> datetime | None:
         """When AWS or its provisioner ends this instance; None: not known to end."""

@@ -20,22 +20,33 @@ GANG_BOUND = timedelta(minutes=10)
 
 
 class Orphans:
-    """Nothing of ours runs and costs without being, or becoming, a working node."""
+    """Nothing of ours runs and costs without being, or becoming, a working node.
+
+    A node that works goes on working until the account or a node changes: pods, and waiting, change nothing about it.
+    So only the others are looked at in between.
+    """
 
     def __init__(self) -> None:
-        self._all_useful: object = None  # as of which state of the world: nobody becomes useless by waiting
+        self._as_of: object = None
+        self._others: list[InstanceHistory] = []
 
     def check(self, truth: Truth) -> Findings:
-        state, now = (truth.cloud.changes, truth.cluster.changes), truth.now()
-        if state == self._all_useful:
-            return
-        useless = 0
-        for history in truth.ours():
+        now, state = truth.now(), (truth.cloud.changes, truth.cluster.layout)
+        if state != self._as_of:
+            self._as_of = state
+            self._others = [history for history in truth.ours() if not _works(truth, history)]
+        for history in self._others:
             why, since, bound = _useless(truth, history)
-            useless += since is not None
             if since is not None and truth.able_for(since, now) > bound:
                 yield 7, (history.now.id, f"{why} since {format_instant(since)}")
-        self._all_useful = None if useless else state
+
+
+def _works(truth: Truth, history: InstanceHistory) -> bool:
+    """It is an open node that nobody drains."""
+    node = truth.cluster.nodes.get(history.now.id)
+    if node is None or node.joined_at is None or node.ready_at is None:
+        return False
+    return node.gone_at is None and node.draining_since is None
 
 
 def _useless(truth: Truth, history: InstanceHistory) -> tuple[str, datetime | None, timedelta]:
@@ -45,7 +56,7 @@ def _useless(truth: Truth, history: InstanceHistory) -> tuple[str, datetime | No
     if node.gone_at is not None:
         return "without a node object", node.gone_at, JOIN_BOUND
     if node.draining_since is not None:
-        kube = next((kube for kube in truth.cluster.view().nodes if kube.name == node.name), None)
+        kube = truth.cluster.kube_node(node.name)
         if kube is None or any(not pod.daemon for pod in truth.cluster.pods_on(history.now.id)):
             return "", None, EMPTY_BOUND
         return (
@@ -59,14 +70,22 @@ def _useless(truth: Truth, history: InstanceHistory) -> tuple[str, datetime | No
 
 
 class Gangs:
-    """Since when each gang is neither whole nor absent."""
+    """Since when each gang is neither whole nor absent.
+
+    One that was whole or absent at the last look, and of which no pod has changed since, is so still.
+    """
 
     def __init__(self) -> None:
         self._broken: dict[str, datetime] = {}
+        self._seen = 0  # so many changes of gangs
 
     def check(self, truth: Truth) -> Findings:
-        now = truth.now()
-        for job in truth.cluster.open_gangs():
+        now, changes = truth.now(), truth.cluster.gang_changes
+        names, self._seen = dict.fromkeys((*self._broken, *changes[self._seen :])), len(changes)
+        for job in [truth.cluster.jobs[name] for name in names]:
+            if job.over:
+                self._broken.pop(job.name, None)
+                continue
             admitted, started = _members(truth, job)
             whole = started in (0, job.pods) or _is_karpenters(truth, job)
             if admitted in (0, job.pods) and whole:
