@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_a_gang_starts_within_what_runs_at_every_load(percent: int, seed: int):
 
 @pytest.mark.requirement("PE-11")
 @pytest.mark.parametrize("large", [{"nodes": 2}, {"gpus": 8}])
-def test_a_large_job_starts_once_what_ran_when_it_came_is_done(large: dict[str, int]):
+def test_a_large_job_starts_once_what_ran_when_it_came_is_done(large: dict[str, Any]):
     gang = jobs("large", "1h", {"at": ["3h"]}, **large)
     crowd = Situation(
         "crowd", "", (pool(),), {"duration": "8h", "reservations": [block(2)], "jobs": [small(0.95, 2), gang]},

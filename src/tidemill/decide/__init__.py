@@ -7,6 +7,7 @@ in the controller, in `tidemill plan`, in a rehearsal, in the web preview.
 from __future__ import annotations
 
 from tidemill.decide.context import DecisionContext
+from tidemill.decide.disruption.preemption import preempt
 from tidemill.decide.disruption.reclaim import reclaim
 from tidemill.decide.drain import drain
 from tidemill.decide.handover.steps import hand_over
@@ -39,7 +40,8 @@ def decide(spec: Spec, world: World, memory: Memory | None = None) -> Plan:
     drain(context)
     # 6 placement: warm blocks, admit what fits, launch for the rest, say why the others wait
     place_pending(context, in_flight)
-    # 7 disruption: give back nodes that nobody needs
+    # 7 disruption: make room for higher priorities, give back nodes that nobody needs
+    preempt(context)
     reclaim(context, in_flight)
     # 8 forecast: which services a hand-over will leave short, and what would help
     warn_of_shortages(context)

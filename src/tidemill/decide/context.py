@@ -64,12 +64,14 @@ class DecisionContext:
         self.actions: list[Action] = []
         self.unmet: dict[str, Unmet] = {}
         self.explained: Iterable[Unmet] = ()  # of pods that found no place, in the order of the queue
+        self.told_instead: dict[str, Unmet] = {}  # of some of these, what a later step did about it
         self.warnings: list[Warning] = []
         self.wake_at: datetime | None = None
         self.usable: dict[tuple[str, int], list[Reservation]] = {}  # by pool and source; computed once
         self.waiting: list[QueueItem] = []  # in the order of the queue
         self.estimated: dict[str, Reservation] = {}  # a forecast tells when their free slots get nodes
         self.placed: set[str] = set()  # pools in which this plan places a pending pod
+        self.placed_items: set[QueueItem] = set()
         table = self.table = self.memory.of(NodeTable)
         table.update(spec, world, self.owner)
         self.views, self.gone, self.strangers = table.views, table.gone, table.strangers
@@ -179,13 +181,17 @@ class DecisionContext:
     def plan(self) -> Plan:
         return Plan(
             tuple(self.actions),
-            (*self.unmet.values(), *self.explained),
+            (*self.unmet.values(), *self._explained()),
             tuple(self.warnings),
             self.wake_at,
             frozenset(self._spending.read),
             self.now,
             frozenset(self._counted_from_now),
         )
+
+    def _explained(self) -> Iterable[Unmet]:
+        instead = self.told_instead
+        return (instead.get(one.pod, one) for one in self.explained) if instead else self.explained
 
     # --- the world joined up ---
 

@@ -41,6 +41,11 @@ PROVISIONER_ACTS_BEFORE_END = {
 }
 
 
+def checkpoint_patience(pod: Pod, requested_at: datetime) -> datetime:
+    """Until when a checkpoint that was asked for is waited for."""
+    return requested_at + pod.terms.checkpoint_time + SIGNAL_LAG + MARGIN / 4
+
+
 def kill_at(reservation: Reservation) -> datetime | None:
     """When EC2 starts terminating. Only blocks are terminated at their end; `end` is the paid one."""
     if reservation.end is None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.deadlines import END_MOVED, MARGIN, SIGNAL_LAG, pod_lead
-from tidemill.decide.disruption.budgets import finishes_first, is_protected
+from tidemill.decide.deadlines import END_MOVED, pod_lead
+from tidemill.decide.disruption.budgets import await_checkpoint, finishes_first, is_protected
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.model.capacity import PREPAID
@@ -20,7 +20,6 @@ from tidemill.model.plan import (
     CancelDrain,
     Evict,
     ForceDelete,
-    RequestCheckpoint,
     StartDrain,
     Terminate,
 )
@@ -222,7 +221,11 @@ def _let_go(context: DecisionContext, view: NodeView, pod: Pod, allowed: dict[st
         return
     if not ends and not _has_failed(view) and _keeps_the_node(context, view, pod):
         return
-    if _checkpoints(view) and not _has_failed(view) and _await_checkpoint(context, pod):
+    if (
+        _checkpoints(view)
+        and not _has_failed(view)
+        and await_checkpoint(context, pod, StepReason(StepKind.NODE_DRAINS))
+    ):
         return
     if pod.workload in allowed:
         # Its budget, counted down within this plan; when it is used up, the next Ready replica wakes the engine.
@@ -303,18 +306,6 @@ def _worth_waiting(pod: Pod, turn: datetime) -> bool:
         return True
     expected = pod.terms.expected
     return expected is not None and pod.started_at + pod.terms.load + expected <= turn
-
-
-def _await_checkpoint(context: DecisionContext, pod: Pod) -> bool:
-    """True while a checkpoint is requested or written; the acknowledgement or a time-out ends it."""
-    if pod.terms.checkpoint_every is None or pod.checkpoint_done_at is not None or pod.started_at is None:
-        return False
-    if pod.checkpoint_requested_at is None:
-        context.do(RequestCheckpoint(pod.uid, StepReason(StepKind.NODE_DRAINS)))
-        return True
-    patience = pod.checkpoint_requested_at + pod.terms.checkpoint_time + SIGNAL_LAG + MARGIN / 4
-    context.wake(patience)
-    return context.now < patience
 
 
 def _checkpoints(view: NodeView) -> bool:

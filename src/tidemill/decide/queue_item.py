@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from datetime import datetime, timedelta
 from operator import attrgetter
 
-from tidemill.decide.deadlines import End, pod_lead
+from tidemill.decide.deadlines import End, checkpoint_patience, pod_lead
 from tidemill.model.plan import Unmet
 from tidemill.model.pods import Gang, Pod, PodShape, Terms
 from tidemill.spec import names
@@ -153,6 +153,15 @@ def done_at(pod: Pod, pool: ComputePool | None, now: datetime) -> datetime | Non
     """
     if pod.deleting_until is not None:
         return pod.deleting_until if pod.deleting_until > now else None
+    if pod.checkpoint_requested_at is not None:
+        leaves = checkpoint_patience(pod, pod.checkpoint_requested_at) + pod.terms.grace
+        if leaves > now:
+            return leaves  # it was asked to save its work because it leaves
+    return finished_at(pod, pool, now)
+
+
+def finished_at(pod: Pod, pool: ComputePool | None, now: datetime) -> datetime | None:
+    """The same if nobody asks it to leave."""
     run = expected_run(pod.terms, pool)
     if run is None or pod.started_at is None:
         return None

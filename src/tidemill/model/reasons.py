@@ -135,6 +135,7 @@ def _number(text: str) -> float | None:
 class EvictReason:
     drain: DrainReason | None  # None: the node is drained for a reason that nobody noted
     checkpoint_unanswered: bool = False
+    preempted_by: str = ""  # the pod with a higher priority that it makes room for; its node is not drained
 
 
 # --- launches and admission ---------------------------------------------------------------------------
@@ -270,6 +271,7 @@ class StepKind(StrEnum):
     NODE_CHECK_PASSED = "node-check-passed"
     NODE_REGISTERED = "node-registered"  # no node check reports on it, and its pool requires none
     NODE_DRAINS = "node-drains"
+    PREEMPTED = "preempted"  # name: the pod with a higher priority that it makes room for
     SOURCE_EXTENDED = "source-extended"  # name: the source's label
     INSTANCE_GONE = "instance-gone"  # name: the instance
 
@@ -328,6 +330,7 @@ class HoldKind(StrEnum):
     NOTHING_LASTS = "nothing-lasts"  # need
     KEPT_FOR_LARGER = "kept-for-larger"  # at: from when
     KEPT_FOR_IT = "kept-for-it"  # name: the source; at: when the last of its nodes is free
+    PREEMPTING = "preempting"  # count: pods of lower priority that leave for it; name: the source; at: when
     POD_RULES = "pod-rules"
     # Its gang.
     GANG_OVER_POOL_LIMIT = "gang-over-pool-limit"  # count: nodes it needs; of: nodes the limits allow

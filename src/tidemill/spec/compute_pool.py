@@ -193,6 +193,9 @@ class ComputePoolSpec(Model):
     max_expected_duration: Length = LONGEST_BLOCK
     """A longer expected duration of a pod counts as this one, and the pod is drained if it has not finished by then.
     The default is the longest block that EC2 sells: a pod that needs more would wait for ever."""
+    preempt_after: Duration | None = timedelta(minutes=15)
+    """A pod that would wait longer than this for a node makes resumable pods of lower priority save their work and
+    leave. null: never. Pods that are not resumable or not to be disrupted always stay."""
     node_check: Literal["none", "required"] = "none"
     """When a new node takes pods. none: when its accelerators are registered, and the node check has passed where one
     reports. required: only when a node check has passed; a node that none reports on is replaced."""

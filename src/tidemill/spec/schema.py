@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -164,6 +165,8 @@ def _default(field: FieldInfo) -> str:
     for mark in field.metadata:
         if isinstance(mark, PlainSerializer):  # a unit, printed as people write it
             return f"`{mark.func(default)}`"  # type: ignore[call-arg]
+    if isinstance(default, timedelta):  # of a field that may also be null
+        return f"`{units.format_duration(default)}`"
     if isinstance(default, BaseModel):
         return ""  # its own defaults are in its own table
     if isinstance(default, tuple):

@@ -125,6 +125,7 @@ STEPS: dict[StepKind, Sentence[StepReason]] = {
     StepKind.NODE_CHECK_PASSED: "its node check passed",
     StepKind.NODE_REGISTERED: "its accelerators are registered, and no node check reports on it",
     StepKind.NODE_DRAINS: "its node is drained",
+    StepKind.PREEMPTED: "it makes room for {name}, whose priority is higher",
     StepKind.SOURCE_EXTENDED: "{name} was extended and paid for",
     StepKind.INSTANCE_GONE: "its instance {name} is gone",
 }
@@ -136,6 +137,8 @@ def action_sentence(reason: ActionReason) -> str:
             return drain_sentence(reason)
         case EvictReason():
             late = "; its checkpoint was not acknowledged in time" if reason.checkpoint_unanswered else ""
+            if reason.preempted_by:
+                return f"it makes room for {reason.preempted_by}, whose priority is higher{late}"
             return f"{drain_sentence(reason.drain)}{late}"
         case LaunchReason():
             return fill(LAUNCHES[reason.kind], reason)

@@ -56,6 +56,9 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
     HoldKind.NOTHING_LASTS: "it needs {need} and nothing in pool {pool} lasts that long",
     HoldKind.KEPT_FOR_LARGER: "the free nodes of pool {pool} are kept from {at} for a larger job that came before",
     HoldKind.KEPT_FOR_IT: "nodes of {name} are kept for it; the last of them is free about {at}",
+    HoldKind.PREEMPTING: (
+        "{count:pod} of lower priority must save and leave {name} for it; it could start about {at}"
+    ),
     HoldKind.POD_RULES: "its rules about other pods (affinity, spread, ports) leave no node for it in pool {pool}",
     HoldKind.GANG_OVER_POOL_LIMIT: (
         "its gang needs {count:node} at once; the limits of pool {pool} allow {of}"

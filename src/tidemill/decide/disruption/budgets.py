@@ -1,4 +1,4 @@
-"""Disruption budgets: how many nodes of a pool may be disrupted now, by reason.
+"""Disruption budgets: how many nodes of a pool may be disrupted now, by reason; and which pods wait for what.
 
 As in Karpenter: of the budgets that are in force the strictest counts, nodes that are going already are counted, and a
 percentage is rounded up. Ends that nobody can hold back (a block's, an interruption's) are no disruption in
@@ -15,10 +15,13 @@ from typing import Literal
 from cronsim import CronSim
 
 from tidemill.decide.context import DecisionContext
+from tidemill.decide.deadlines import checkpoint_patience
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.queue_item import done_at
+from tidemill.model.plan import RequestCheckpoint
 from tidemill.model.pods import Pod
+from tidemill.model.reasons import StepReason
 from tidemill.spec.compute_pool import ComputePool, DisruptionBudgetSpec
 
 DisruptionKind = Literal["Empty", "Underutilized", "Drifted"]
@@ -82,6 +85,18 @@ def is_protected(context: DecisionContext, pod: Pod) -> bool:
         context.wake(until)
         return context.now < until
     return mark
+
+
+def await_checkpoint(context: DecisionContext, pod: Pod, reason: StepReason) -> bool:
+    """True while a checkpoint is requested or written; the acknowledgement or a time-out ends it."""
+    if pod.terms.checkpoint_every is None or pod.checkpoint_done_at is not None or pod.started_at is None:
+        return False
+    if pod.checkpoint_requested_at is None:
+        context.do(RequestCheckpoint(pod.uid, reason))
+        return True
+    patience = checkpoint_patience(pod, pod.checkpoint_requested_at)
+    context.wake(patience)
+    return context.now < patience
 
 
 def finishes_first(context: DecisionContext, pod: Pod, pool: ComputePool | None) -> bool:

@@ -68,7 +68,7 @@ def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
                 candidate.view.reserved = True
         _start_or_wait(context, placement, in_flight)
     _launch(context, packing, candidates)
-    placed = {placement.item for placement in packing.placements}
+    placed = context.placed_items = {placement.item for placement in packing.placements}
     _try_for_gangs(context, queue.gangs, placed, candidates)
     for item in items:
         if not item.pinned_to:
