@@ -6,6 +6,7 @@ One attempt each: a small problem would be improved by others, a large one gets 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from tests.packer import problems as make
 from tests.packer.problems import HOST, ZONE, problem, sound
@@ -53,6 +54,85 @@ def test_the_small_pods_use_a_limited_rank_because_it_gives_them_more_nodes():
     stated = problem(pods, options=(*first, last), budgets={"first": {"cpu": 4_000}})
     opened = solve(stated, thorough=False).opened
     assert sorted(node.option.capacity["cpu"] for node in opened) == [1_000] * 4 + [8_000] * 4
+
+
+def limited_pool(**more):
+    """A prepaid block and small nodes in one pool, whose limit is the one or the others; then a dear pool."""
+    block = make.option(
+        "block", cpu=8_000, price=0.0, rank=(0, 0), stock="block", group="block", **shared_limit(8_000)
+    )
+    small = make.option("small", cpu=1_000, price=1.0, rank=(0, 1), **shared_limit(1_000))
+    dear = make.option("dear", cpu=4_000, price=5.0, rank=(1,), stock="dear")
+    hosts = make.replicas(10, "host", requests={"cpu": 500}, labels={"app": "x"}, anti_affinity=SELF)
+    fillers = make.replicas(8, "long", requests={"cpu": 300}, refuses=("block",))
+    limits = {"stocks": {"block": 1, "dear": 100}, "budgets": {"pool": {"cpu": 8_000}}}
+    return problem([*hosts, *fillers], options=(block, small, dear), **{**limits, **more})
+
+
+def shared_limit(cpu):
+    return {"budget": "pool", "consumes": {"cpu": cpu}}
+
+
+def test_pods_that_cannot_use_the_block_open_the_hosts_that_others_share():
+    """The block would use up the limit for one of the ten hosts, and the other nine would be dear."""
+    stated = limited_pool()
+    solution = solve(stated, thorough=False)
+    assert check(stated, solution) == []
+    assert sorted(node.option.name for node in solution.opened) == ["dear"] * 2 + ["small"] * 8
+
+
+def test_no_small_node_is_opened_for_pods_that_could_use_the_block():
+    stated = limited_pool()
+    hosts = tuple(pod for pod in stated.pods if not pod.refuses)
+    solution = solve(replace(stated, pods=hosts), thorough=False)
+    assert sorted(node.option.name for node in solution.opened) == ["block"] + ["dear"] * 9
+
+
+def test_existing_nodes_are_used_before_a_host_is_opened_for_others():
+    stated = limited_pool()
+    node = make.existing("node", free={"cpu": 4_000, "pods": 20})
+    solution = solve(replace(stated, nodes=(node,)), thorough=False)
+    assert len(solution.existing[0]) >= 8
+
+
+def test_of_the_pods_that_need_a_host_those_that_would_pay_most_elsewhere_get_the_few():
+    """Two seats: the pods that are kept out of the cheap pool get them, though the others are as small."""
+    block = make.option(
+        "block", cpu=9_000, price=0.0, rank=(0, 0), stock="block", group="block", **shared_limit(9_000)
+    )
+    small = make.option("small", cpu=1_000, price=1.0, rank=(0, 1), **shared_limit(1_000))
+    cheap = make.option("cheap", cpu=2_000, price=2.0, rank=(1,), group="cheap")
+    dear = make.option("dear", cpu=8_000, price=8.0, rank=(2,))
+    rules = {"requests": {"cpu": 500}, "labels": {"app": "x"}, "anti_affinity": SELF}
+    pods = [
+        *make.replicas(2, "any", refuses=("block",), **rules),
+        *make.replicas(2, "kept-out", refuses=("block", "cheap"), **rules),
+        *make.replicas(2, "filler", requests={"cpu": 100}, refuses=("block", "cheap")),
+    ]
+    limits = {"stocks": {"block": 1}, "budgets": {"pool": {"cpu": 2_500}}}
+    solution = solve(problem(pods, options=(block, small, cheap, dear), **limits), thorough=False)
+    assert sorted(node.option.name for node in solution.opened) == ["cheap", "cheap", "small", "small"]
+
+
+def test_a_node_is_closed_if_hosts_that_were_opened_later_take_its_pods():
+    """The host is opened in the first pool; the pods of zone b need a node there anyway, which takes it."""
+    host = make.pending("host", requests={"cpu": 500}, labels={"app": "x"}, anti_affinity=SELF)
+    bound = make.replicas(3, "bound", requests={"cpu": 1_000}, selector={ZONE: "b"})
+    first = make.option("first", "a", cpu=1_000, price=3.0, rank=(0,))
+    second = make.option("second", "b", cpu=4_000, price=4.0, rank=(1,))
+    solution = solve(problem([host, *bound], options=(first, second)), thorough=False)
+    assert [node.option.name for node in solution.opened] == ["second"]
+
+
+def test_pods_that_must_stay_together_go_to_the_zone_with_prepaid_nodes():
+    together = make.replicas(
+        4, "one", requests={"cpu": 900}, labels={"app": "y"}, affinity=(make.term(ZONE, app="y"),)
+    )
+    block = make.option("block", "b", cpu=2_000, price=0.0, rank=(0,), stock="block")
+    hourly = [make.option("hourly", zone, cpu=2_000, price=2.0, rank=(1,)) for zone in ("a", "b")]
+    stated = problem(together, options=(block, *hourly), stocks={"block": 1})
+    solution = solve(stated, thorough=False)
+    assert sorted(node.option.name for node in solution.opened) == ["block", "hourly"]
 
 
 def test_the_bound_knows_that_a_lower_rank_goes_first_whatever_it_costs():

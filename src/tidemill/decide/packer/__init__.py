@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tidemill.decide.packer.domain_assignment import add_existing_nodes, assign_domains
 from tidemill.decide.packer.gangs import place_gangs
 from tidemill.decide.packer.local_search import improve_locally
+from tidemill.decide.packer.node_closing import close_nodes
 from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.placement_order import USUAL, Strategy, place_in_order
 from tidemill.decide.packer.pod_groups import GroupedPods, PodGroup, group_pods
@@ -54,7 +55,8 @@ def attempt(problem: Problem, strategy: Strategy) -> Solution:
         for group in grouped.groups:
             for pod in group.pods:
                 single[pod] = group
-        improve_locally(packing, single)  # 8 smaller nodes, where much is left over
+        close_nodes(packing, single)  # 8 fewer nodes, and smaller ones where much is left over
+        improve_locally(packing, single)
     return _solution(problem, packing, unplaced)  # 9 each new node gets the cheapest type that holds its pods
 
 

@@ -15,6 +15,8 @@ from tidemill.decide.packer.problem import Problem
 from tidemill.decide.packer.supply import Domain
 from tidemill.decide.packer.topology_spread import DomainBalancer, DomainShare
 
+_PREPAID_SHARE = 0.5
+
 
 def add_existing_nodes(problem: Problem, grouped: GroupedPods, packing: PackingState) -> DomainBalancer:
     """A bin for every existing node, in their order. Counts the pods on them, for their host and their domain."""
@@ -44,6 +46,7 @@ def add_existing_nodes(problem: Problem, grouped: GroupedPods, packing: PackingS
             if pods.shape.host_ports:
                 bin.ports = (bin.ports or set()) | set(pods.shape.host_ports)
         packing.add(bin)
+    _expect_prepaid(grouped, packing, balancer)
     return balancer
 
 
@@ -84,8 +87,8 @@ def assign_domains(
     hosts = HostDemand(counted, balancer, shares)
     for group in unconstrained:
         allowed = reachable.of(group)
-        if group.one_per_host and len(allowed) > 1:
-            allowed = _of_lowest_rank(group, allowed, packing)
+        # Where a lower rank goes first, it decides about the domain.
+        if group.one_per_host and len(allowed) > 1 and not packing.supply.several_ranks:
             start = 0
             for domain, quota in hosts.by_hosts(group, allowed).items():
                 if quota:
@@ -106,23 +109,32 @@ def _difficulty(group: PodGroup, uneven: bool) -> tuple[object, ...]:
     return (-group.priority, rules, -group.size, group.pods[0])
 
 
-def _of_lowest_rank(group: PodGroup, domains: list[Domain], packing: PackingState) -> list[Domain]:
-    """Pods that open a node each go where the lowest rank can give one to all of them, if no node exists."""
-    supply, pods = packing.supply, len(packing.supply.problem.pods)
-    if packing.bins:
-        return domains
-    ranks: dict[Domain, tuple[int, ...]] = {}
-    for domain in domains:
-        for option_group in supply.by_domain.get(domain, ()):  # the lowest rank first
-            positions = supply.allowed_options(option_group, group.eligibility)
-            if (
-                positions
-                and supply.available(option_group, option_group.options[positions[0]].consumes) >= pods
-            ):
-                ranks[domain] = option_group.rank
-                break
-    lowest = min(ranks.values(), default=None)
-    return [domain for domain in domains if ranks.get(domain) == lowest] if ranks else domains
+def _expect_prepaid(grouped: GroupedPods, packing: PackingState, balancer: DomainBalancer) -> None:
+    """Prepaid room counts as if a domain were so much emptier: pods that may choose their domain go there.
+
+    Half of it, for many pods that use it have no choice; and only where ranks tell prepaid nodes from others.
+    """
+    supply = packing.supply
+    if not supply.several_ranks:
+        return
+    sizes: dict[int, float] = {}
+    for group in grouped.groups:
+        sizes[group.eligibility] = sizes.get(group.eligibility, 0.0) + group.size * len(group.pods)
+    for option_group in supply.option_groups:
+        option = option_group.options[0]
+        if option.price > 0 or not option_group.stock:
+            continue
+        count = supply.available(option_group, option.consumes)
+        if count < supply.stocks.get(option_group.stock, 0):
+            continue  # a limit that it shares with nodes that are not prepaid may be used up by them
+        able = sum(size for kind, size in sizes.items() if supply.allowed_options(option_group, kind))
+        room = sum(
+            option.capacity.get(name, 0) * weight
+            for name, weight in zip(supply.dimensions, packing.weights, strict=True)
+        )
+        balancer.load[option_group.domain] -= (
+            _PREPAID_SHARE * count * room * able / (sum(sizes.values()) or 1)
+        )
 
 
 def _with_room(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tidemill.decide.packer.bins import Bin
-from tidemill.decide.packer.packing_state import PackingState, pods_sharing_price, with_pod
+from tidemill.decide.packer.packing_state import Opening, PackingState, pods_sharing_price, with_pod
 from tidemill.decide.packer.pod_groups import PodGroup
 from tidemill.decide.packer.supply import Site, SizeLadder
 
@@ -145,7 +145,7 @@ def _grow_or_open(
     done, total = 0, len(pods)
     while done < total:
         growth = min(filter(None, growths.values()), key=lambda candidate: candidate[0], default=None)
-        opening = min(filter(None, openings.values()), key=lambda candidate: candidate[0], default=None)
+        opening = _cheapest(packing, group, openings.values())
         if growth is not None and (opening is None or growth[0][0] <= opening[0]):
             bin, opening = growth[2], None
             if not packing.limits_allow(bin, growth[1]):  # not any more, after what was opened since
@@ -178,6 +178,21 @@ def _grow_or_open(
             if before != ahead and site != bin.site and growths[site]:
                 growths[site] = _cheapest_growth(packing, group, site, ahead)
     return pods[done:]
+
+
+def _cheapest(packing: PackingState, group: PodGroup, openings: Iterable[Opening | None]) -> Opening | None:
+    """Pods that need a host each: at one price where fewest nodes are. Others must stay in their domains and fill
+    them there.
+    """
+    by_site = packing.by_site
+
+    def order(opening: Opening) -> tuple[float, int]:
+        price, option_group, _ = opening
+        if not group.one_per_host:
+            return price, 0
+        return price, len(by_site.get((option_group.rank, option_group.domain), ()))
+
+    return min(filter(None, openings), key=order, default=None)
 
 
 def _open_with_pods(packing: PackingState, bin: Bin, group: PodGroup, pods: list[int], start: int) -> int:

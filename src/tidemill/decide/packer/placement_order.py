@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tidemill.decide.packer.best_fit import place_best_fit
+from tidemill.decide.packer.limited_ranks import LimitedRanks
 from tidemill.decide.packer.node_growth import grow_evenly, grow_or_open, open_evenly
 from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_groups import PodGroup
@@ -54,14 +55,14 @@ USUAL = Strategy()
 # into the processor's cache, and every tenth of them has all sizes. Not where nodes exist or a lower rank goes first.
 _PART = 10_000
 
-# Priority, tier, size, requests, domains, eligibility: pods that are placed in one go, and when.
-_Turn = tuple[int, int, float, tuple[tuple[int, int], ...], tuple[Domain, ...], int]
+# Priority, tier, price elsewhere, size, requests, domains, eligibility: pods that are placed in one go, and when.
+_Turn = tuple[int, int, float, float, tuple[tuple[int, int], ...], tuple[Domain, ...], int]
 
 
 def place_in_order(shares: list[DomainShare], packing: PackingState, strategy: Strategy = USUAL) -> list[int]:
     """Place the pods of all shares; returns the pods without a node."""
     parts = max(1, len(shares) // _PART)
-    if parts == 1 or packing.bins or _has_several_ranks(packing):
+    if parts == 1 or packing.bins or packing.supply.several_ranks:
         return _place_together(shares, packing, strategy)
     unplaced: list[int] = []
     for part in range(parts):
@@ -74,14 +75,20 @@ def place_in_order(shares: list[DomainShare], packing: PackingState, strategy: S
 def _place_together(shares: list[DomainShare], packing: PackingState, strategy: Strategy) -> list[int]:
     unplaced: list[int] = []
     batches: dict[_Turn, list[DomainShare]] = {}
-    several_ranks = _has_several_ranks(packing)
-    for share in shares:
+    several_ranks = packing.supply.several_ranks
+    limited = LimitedRanks(shares, packing) if _opens_seats(strategy) else None
+    seats = limited is not None and limited.seats > 0
+    for share in limited.shares if limited is not None else shares:
         group = share.group
         tier = _tier(share, packing, strategy)
         # Of the pods that force nodes open the small go first to a rank that is limited: it gives more small nodes.
-        large_first = strategy.large_first and not (tier == 0 and several_ranks)
+        # Where those are open already, the pods that would pay most elsewhere go first.
+        large_first = strategy.large_first and (tier > 0 or seats or not several_ranks)
         size = -group.size if large_first else group.size
-        turn: _Turn = (-group.priority, tier, size, group.requests, share.domains, group.eligibility)
+        dearest = -limited.price_elsewhere(share) if limited is not None and seats and tier == 0 else 0.0
+        turn: _Turn = (
+            -group.priority, tier, dearest, size, group.requests, share.domains, group.eligibility,
+        )  # fmt: skip
         batches.setdefault(turn, []).append(share)
     turns = sorted(batches)
     tier = 0
@@ -93,11 +100,13 @@ def _place_together(shares: list[DomainShare], packing: PackingState, strategy: 
             tier = turn[1]
         by_age = sorted(batches[turn], key=lambda share: share.group.pending_since)
         queue = [(share.group, share.pods) for share in by_age]
-        sites = packing.sites(turn[4])
+        sites = packing.sites(turn[5])
+        if limited is not None and seats and turn[1] == 0:
+            queue = limited.open_prepaid(queue, turn[5])
         for site in sites:
-            queue = place_best_fit(packing, queue, site)
             if not queue:
                 break
+            queue = place_best_fit(packing, queue, site)
         for position, (group, pods) in enumerate(queue):
             ahead = 1
             if strategy.ahead is not Ahead.ONE:
@@ -108,8 +117,8 @@ def _place_together(shares: list[DomainShare], packing: PackingState, strategy: 
     return unplaced
 
 
-def _has_several_ranks(packing: PackingState) -> bool:
-    return len({rank for rank, _ in packing.supply.by_site}) > 1
+def _opens_seats(strategy: Strategy) -> bool:
+    return strategy.one_per_host is OnePerHost.FIRST and not strategy.fewest_choices_first
 
 
 def _tier(share: DomainShare, packing: PackingState, strategy: Strategy) -> int:

@@ -141,6 +141,7 @@ class Supply:
         for option_group in sorted(self.option_groups, key=lambda of: (of.rank, of.number)):
             self.by_domain.setdefault(option_group.domain, []).append(option_group)
             self.by_site.setdefault((option_group.rank, option_group.domain), []).append(option_group)
+        self.several_ranks = len({rank for rank, _ in self.by_site}) > 1
         self._counted: dict[tuple[int, str, bool, bool], _Counted] = {}
         self._counters = grouped.counters
         every_group = (*grouped.groups, *grouped.gangs)
