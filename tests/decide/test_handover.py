@@ -556,5 +556,6 @@ def test_replicas_are_not_evicted_for_hourly_nodes_that_the_limits_of_the_pool_f
     pool = given.pool(sources=[{"type": "block"}, {"type": "on-demand", **caps}], limits=limits)
     overflowing = [replace(pod, terms=replace(pod.terms, overflow=True)) for pod in ON_A]
     workload = replace(service(), terms=overflowing[0].terms)
-    plan = decide(spec(pool), world(ENDS, A1, A2, *overflowing, workload, BUDGET))
+    documents = spec(pool, budget={"monthlyUsd": 50_000})
+    plan = decide(documents, world(ENDS, A1, A2, *overflowing, workload, BUDGET))
     assert bool(of(plan, Evict)) == goes

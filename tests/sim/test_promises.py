@@ -87,3 +87,18 @@ def test_a_forecast_that_a_fault_overtook_is_not_judged() -> None:
 def _with(prepared: PreparedScenario, **spec: Any) -> Any:
     body = {**prepared.scenario.spec.model_dump(by_alias=True, exclude_unset=True), **spec}
     return type(prepared.scenario).model_validate({"metadata": {"name": "test"}, "spec": body})
+
+
+@pytest.mark.parametrize(("market", "down"), [({}, False), ({given.P5: 0}, True)], ids=["sold", "sold out"])
+def test_a_bridge_that_ec2_has_no_nodes_for_is_not_judged(market: dict[str, int], down: bool) -> None:
+    """The forecast says "if EC2 has them", and nobody knows that beforehand."""
+    hourly = {"type": "on-demand", "maxHourlyUsd": 500, "maxMonthlyUsd": 5000}
+    scale = {"method": "scale", "mayScale": True}
+    rehearsal = scenario_with(
+        given.pool(sources=[{"type": "block"}, hourly]),
+        on=given.platform(budget={"monthlyUsd": 20_000}),
+        reservations=[given.block("a")],
+        services=[given.service(overflow=True, handover=scale)],
+        market={"onDemand": market},
+    ).run()
+    assert (rehearsal.cluster.services["chat"].lowest_ready() < 1) is down

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.deadlines import NO_END, End, deadline_of
+from tidemill.decide.deadlines import NO_END, End, deadline_of, pod_lead
 from tidemill.decide.memory import Memory
 from tidemill.decide.node_table import Ending, EndingGroup, NodeTable, NodeView
 from tidemill.decide.overflow import money_runs_out_at
@@ -283,6 +283,18 @@ class DecisionContext:
             longest = max(longest, pool.spec.drain.lead)
         pods = self.moving_together(views, deadline)
         return services_lead(longest, pods, self.workloads, self.disruptions_at_once, self.nodes_asked_for)
+
+    def drains_for_services(self, ending: Ending, deadline: datetime) -> datetime:
+        """When nodes that end together would begin to drain if nobody but services were on them."""
+        views, pool = self.table.groups[ending].views, self.spec.pools.get(ending[0])
+        checkpoint = pool.spec.drain.checkpoint if pool is not None else True
+        leads = [pod_lead(pod, checkpoint=checkpoint) for view in views for pod in view.facts.movers]
+        if pool is not None and pool.spec.drain.lead is not None:
+            leads.append(pool.spec.drain.lead)
+        pods = [pod for pod in self.moving_together(views, deadline) if pod.workload in self.workloads]
+        longest = max(leads, default=timedelta(0))
+        lead = services_lead(longest, pods, self.workloads, self.disruptions_at_once, self.nodes_asked_for)
+        return deadline - lead
 
     def moving_together(self, views: list[NodeView], deadline: datetime) -> list[Pod]:
         """The pods of their workloads on all sources that end at about that time; none where there is no budget."""

@@ -40,12 +40,8 @@ def lacking(workload: Workload, workloads: Workloads) -> tuple[MissingRequiremen
     return ()
 
 
-def _is_stateful(workload: Workload) -> bool:
-    return workload.name.startswith("StatefulSet/")
-
-
 def _for_rollout(workload: Workload) -> list[MissingRequirement]:
-    if _is_stateful(workload):
+    if workload.stateful:
         return [MissingRequirement(RequirementKind.ROLLOUT_OF_STATEFULSET)]
     found = []
     if workload.max_surge < 1:
@@ -56,7 +52,7 @@ def _for_rollout(workload: Workload) -> list[MissingRequirement]:
 
 
 def _for_scale(workload: Workload) -> list[MissingRequirement]:
-    if _is_stateful(workload):
+    if workload.stateful:
         return [MissingRequirement(RequirementKind.SCALE_OF_STATEFULSET)]
     return _may_scale(workload)
 

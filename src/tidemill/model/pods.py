@@ -194,6 +194,11 @@ class Workload:
     restarted_for: str = ""  # what its template was last touched for
     rolling: bool = False  # pods of an older template are still there
 
+    @property
+    def stateful(self) -> bool:
+        """Its pods have names that are used again."""
+        return self.name.startswith("StatefulSet/")
+
 
 def daemon_requests(bound: Iterable[Pod]) -> Resources:
     """What daemon pods take of a node."""

@@ -62,7 +62,7 @@ def _service(move: ServiceMove, names: DisplayNames) -> Iterator[str]:
     needs = f"{_span(move.needed_overlap_s)}: {boot}, {load}, the move itself and a margin"
     yield f"  overlap   needs {needs}; has {has}"
     if move.bridged:
-        yield "            on-demand nodes are launched for it, because the next block starts too late"
+        yield "            nodes by the hour are launched for it, if EC2 has them, because prepaid ones come too late"
     for step in move.steps:
         yield f"  {names.both(step.at)}  {names.readable(step.what)}"
     for way in move.ways:

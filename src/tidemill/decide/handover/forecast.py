@@ -1,8 +1,10 @@
 """How a hand-over will go, said beforehand: for every service on a source that ends, what moves it, when, and for how
 long it would be short.
 
-It uses the same facts and durations as the steps themselves; only what is not there yet is estimated. Where a block
-delivers fewer nodes than it should, or other pods take the room, the outcome is worse.
+It uses the same rules, facts and durations as the steps themselves: the same room, limits, caps and deadlines, and
+services take it from each other. Only what is not there yet is estimated. Where a block delivers fewer nodes than it
+should, EC2 has no node by the hour, or other pods take the room, the outcome is worse. Other pods may also leave
+before: then the drain begins later than it is said here, and what is said to be done by an instant reckons with that.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.decide.context import DecisionContext
-from tidemill.decide.deadlines import MARGIN
+from tidemill.decide.context import TOGETHER, DecisionContext
+from tidemill.decide.deadlines import MARGIN, pod_lead
 from tidemill.decide.drain import FORCE_MARGIN
-from tidemill.decide.handover.destinations import ReplicaSlots, boot_of, may_launch
+from tidemill.decide.handover.destinations import boot_of
+from tidemill.decide.handover.hourly_seats import HourlySeats
+from tidemill.decide.handover.move_schedule import Move, Room, Short
+from tidemill.decide.handover.replica_slots import PrepaidNodes, ReplicaNode, ReplicaSlots
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.service_moves import (
     Span,
@@ -29,78 +34,6 @@ from tidemill.decide.service_moves import (
 from tidemill.model.capacity import PREPAID, Reservation, Source
 from tidemill.model.pods import Method, Pod, Workload
 from tidemill.model.warning_reasons import MissingRequirement
-
-
-@dataclass(frozen=True, slots=True)
-class Short:
-    """Below its minimum from an instant on; `lasts` None: for an unknown time."""
-
-    since: datetime
-    lasts: timedelta | None
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One service's move, wave by wave, from when there is room until it is done or the deadline comes."""
-
-    method: Method
-    replicas: int
-    leaving: int
-    enough: int  # how many of those that leave must be Ready elsewhere to keep the minimum
-    at_once: int
-    never_allowed: bool  # the minimum is all replicas, and the method creates none before it evicts
-    step: timedelta  # from creation to a Ready replica
-    drain_from: datetime
-    last_moment: datetime  # replicas that are still there are deleted
-    rooms: list[datetime]  # from when there is room for the first, the second, …
-
-    def bridged(self, boot: timedelta) -> Move:
-        """With hourly nodes there is room for all, one boot after they are pending; in waves, after each wave."""
-        asks_anew = self.method in (Method.EVICT, Method.ROLLOUT)
-        rooms = [self.drain_from + (timedelta(0) if asks_anew else boot)] * self.leaving
-        return replace(self, rooms=rooms, step=self.step + (boot if asks_anew else timedelta(0)))
-
-    @property
-    def begins(self) -> datetime | None:
-        """Methods that create all replicas at once wait for room for all, the others for the first wave."""
-        wave = min(self.at_once, self.leaving)
-        return max(self.drain_from, self.rooms[wave - 1]) if len(self.rooms) >= wave else None
-
-    def done_at(self, count: int) -> datetime | None:
-        if self.begins is None or len(self.rooms) < self.leaving:
-            return None
-        return max(self.begins + count * self.step, self.rooms[-1] + self.step)
-
-    def short(self) -> Short | None:
-        if self.enough <= 0:
-            return None
-        if self.never_allowed:
-            return self._one_by_one()
-        if len(self.rooms) < self.enough:
-            return Short(self.last_moment, None)
-        room_for_all = self.rooms[self.enough - 1]
-        # Replicas that were deleted are created again with all others, as soon as there is room.
-        at_last = max(room_for_all, self.last_moment) + self.step
-        if self.begins is None or self.begins >= self.last_moment:
-            return self._until(at_last)
-        finished = (self.last_moment - self.begins) // self.step
-        if finished * self.at_once >= self.enough and room_for_all + self.step <= self.last_moment:
-            return None
-        if self.enough - finished * self.at_once <= self.at_once:
-            return self._until(max(self.begins + (finished + 1) * self.step, room_for_all + self.step))
-        return self._until(at_last)
-
-    def _until(self, up: datetime) -> Short | None:
-        return Short(self.last_moment, up - self.last_moment) if up > self.last_moment else None
-
-    def _one_by_one(self) -> Short | None:
-        """Each replica is missing while it is created again. A single replica goes at the last moment."""
-        if not self.rooms:
-            return Short(self.last_moment, None)
-        if self.replicas == 1:
-            return self._until(max(self.rooms[0], self.last_moment) + self.step)
-        begins = self.begins or self.drain_from
-        return Short(begins, self.leaving * self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +67,22 @@ Together = dict[tuple[Source, str], list[tuple[NodeView, Pod]]]
 def forecast(context: DecisionContext, only: str = "", onto: Collection[str] = ()) -> list[ServiceForecast]:
     """For every service on prepaid capacity that ends, the first end first; `only` of one source, `onto` these."""
     found: list[ServiceForecast] = []
-    slots: dict[Source, ReplicaSlots] = {}
+    prepaid, slots = PrepaidNodes(context), dict[Source, ReplicaSlots]()
+    hourly: tuple[datetime, HourlySeats] | None = None
     for (source, name), pairs in sorted(_standing(context).items(), key=_first_end):
         workload, block = context.workloads.get(name), context.reservations.get(source.id)
-        if workload is None or block is None or (only and source.id != only):
-            continue
-        if pairs[0][0].facts.template is None:
-            continue  # its pool was removed: nothing is launched for it
+        if workload is None or block is None or pairs[0][0].facts.template is None:
+            continue  # or its pool was removed: nothing is launched for it
+        deadline = _deadline(pairs)
+        if hourly is None or hourly[0] < deadline - TOGETHER:
+            hourly = deadline, HourlySeats(context)  # what an earlier end needs is counted once it runs
+        wanted = not only or source.id == only
         if source not in slots:
-            slots[source] = ReplicaSlots(context, source, _drain_from(pairs), _deadline(pairs), onto)
-        found.append(_forecast(context, workload, block, pairs, slots[source]))
+            slots[source] = ReplicaSlots(
+                prepaid, source, _drain_from(pairs), deadline, onto if wanted else ()
+            )
+        one = _forecast(context, workload, block, pairs, slots[source], hourly[1])
+        found += [one] if wanted else []
     return found
 
 
@@ -175,23 +114,20 @@ def _forecast(
     block: Reservation,
     pairs: list[tuple[NodeView, Pod]],
     slots: ReplicaSlots,
+    hourly: HourlySeats,
 ) -> ServiceForecast:
     deadline, pods, pool = _deadline(pairs), [pod for _, pod in pairs], pairs[0][0].facts.pool_name
     method, minimum = in_effect(workload, context.workloads), minimum_of(context, workload)
     load = loading(workload.terms, _all_of(context, workload))
     goes_as = context.workloads[workload.pair] if method is Method.PAIRED else workload
-    taken = [node for node in (slots.take(goes_as) for _ in pods) if node is not None]
-    last = taken[-1].group if taken else None
+    taken = [place for place in (slots.take(goes_as) for _ in pods) if place is not None]
+    last = taken[-1][1].group if taken else None
     after = context.reservations.get(last.source.id) if last is not None else None
     boot = boot_of(context, last.template if last is not None and last.template else context.templates[pool])
-    ready = [node.ready_at for node in taken if node.ready_at is not None]
-    count = waves(workload, method, len(pods), workload.replicas - minimum)
-    move = _move(context, workload, method, pairs, ready)
-    if method in (Method.EVICT, Method.ROLLOUT) and ready:  # each wave asks for the nodes it needs
-        asked = {id(node): node for node in taken if slots.comes_when_asked(node)}
-        move = replace(move, step=move.step + min(len(asked), count) * boot.length / count)
-    bridged = move.short() is not None and may_launch(context, goes_as)
-    move = move.bridged(boot.length) if bridged else move
+    move = _move(context, workload, method, pairs, _rooms(taken))
+    bridge = _bridge(move, goes_as, boot.length, hourly) if move.short() is not None else None
+    begins, move = move.drain_from, bridge or move
+    short = _outer(move, replace(move, drain_from=_latest_drain(context, pairs)))
     return ServiceForecast(
         workload=workload,
         pool=pool,
@@ -205,15 +141,67 @@ def _forecast(
         minimum=minimum,
         boot=boot,
         load=load,
-        needed=boot.length + move_time(workload, method, count, load.length) + MARGIN,
+        needed=boot.length
+        + move_time(workload, method, _waves(workload, method, pods, minimum), load.length)
+        + MARGIN,
         overlap=max(timedelta(0), deadline - after.start) if after is not None else None,
-        drain_from=move.drain_from,
-        ready_from=move.rooms[0] if move.rooms else None,
-        moved_by=move.done_at(count),
+        drain_from=begins,
+        ready_from=min((room.since + room.boot for room in move.rooms), default=None),
+        moved_by=replace(move, drain_from=_latest_drain(context, pairs)).done_at,
         deadline=deadline,
-        bridged=bridged,
-        short=move.short(),
+        bridged=bridge is not None,
+        short=short,
     )
+
+
+def _waves(workload: Workload, method: Method, pods: list[Pod], minimum: int) -> int:
+    return waves(workload, method, len(pods), workload.replicas - minimum)
+
+
+def _rooms(taken: list[tuple[datetime, ReplicaNode]]) -> list[Room]:
+    return [
+        Room(ready_at - node.boot, node.boot, id(node)) if node.when_asked else Room(ready_at)
+        for ready_at, node in taken
+    ]
+
+
+def _bridge(move: Move, workload: Workload, boot: timedelta, hourly: HourlySeats) -> Move | None:
+    """With nodes by the hour for the replicas that prepaid ones take too late, as many as there may be; None: none."""
+    in_time = [room for room in move.rooms if room.since + room.boot + move.step <= move.last_moment]
+    nodes = [hourly.take(workload, move.last_moment) for _ in range(move.leaving - len(in_time))]
+    rooms = [
+        Room(move.drain_from, boot if node.is_new else timedelta(0), id(node))
+        for node in nodes
+        if node is not None
+    ]
+    if not rooms:
+        return None
+    late = [room for room in move.rooms if room not in in_time]
+    rooms = _in_order([*in_time, *rooms, *late])
+    return replace(move, rooms=tuple(rooms[: move.leaving]), all_or_none=False)
+
+
+def _outer(expected: Move, latest: Move) -> Short | None:
+    """From when it may be short, and until when at the latest."""
+    first, last = expected.short(), latest.short()
+    if first is None or last is None:
+        return last or first
+    if first.lasts is None or last.lasts is None:
+        return Short(first.since, None)
+    return Short(first.since, max(first.since + first.lasts, last.since + last.lasts) - first.since)
+
+
+def _latest_drain(context: DecisionContext, pairs: list[tuple[NodeView, Pod]]) -> datetime:
+    """When the drain begins if nobody but services is there then: jobs that are there now may be done before."""
+    begins, deadline = _drain_from(pairs), _deadline(pairs)
+    if context.now >= begins:
+        return begins
+    endings = {view.facts.ending for view, _ in pairs}
+    return max(begins, *(context.drains_for_services(ending, deadline) for ending in endings))
+
+
+def _in_order(rooms: list[Room]) -> list[Room]:
+    return sorted(rooms, key=lambda room: (room.since + room.boot, room.since))
 
 
 def _move(
@@ -221,11 +209,14 @@ def _move(
     workload: Workload,
     method: Method,
     pairs: list[tuple[NodeView, Pod]],
-    rooms: list[datetime],
+    rooms: list[Room],
 ) -> Move:
     minimum, leaving, mine = minimum_of(context, workload), len(pairs), _all_of(context, workload)
     ready = sum(pod.ready and pod.deleting_until is None for pod in mine)
     staying = 0 if method is Method.PAIRED else ready - sum(pod.ready for _, pod in pairs)
+    step = max(_SECOND, starting(mine) + loading(workload.terms, mine).length)
+    if method is Method.EVICT and workload.stateful:
+        step += workload.terms.grace  # a pod of this name is made again only when the old one is gone
     return Move(
         method=method,
         replicas=workload.replicas,
@@ -233,10 +224,12 @@ def _move(
         enough=minimum - staying if minimum else 0,
         at_once=at_once(workload, method, leaving, workload.replicas - minimum),
         never_allowed=method is Method.EVICT and minimum >= workload.replicas,
-        step=max(_SECOND, starting(mine) + loading(workload.terms, mine).length),
+        step=step,
         drain_from=_drain_from(pairs),
+        turn=_deadline(pairs) - max(pod_lead(pod, checkpoint=False) for _, pod in pairs),
         last_moment=_deadline(pairs) - workload.terms.grace - FORCE_MARGIN,
-        rooms=sorted(rooms),
+        rooms=tuple(_in_order(rooms)),
+        all_or_none=method in (Method.SCALE, Method.PAIRED),
     )
 
 

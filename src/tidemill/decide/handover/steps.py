@@ -13,12 +13,12 @@ from datetime import datetime
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import pod_lead
 from tidemill.decide.handover.destinations import (
-    may_launch,
     ready_room,
     room_coming,
     room_when_asked,
     successors,
 )
+from tidemill.decide.handover.hourly_seats import may_launch
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.service_moves import in_effect

@@ -8,9 +8,12 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import deadline_of
-from tidemill.decide.handover.destinations import LOOK_AGAIN, boot_of, launched_at, may_launch, successors
+from tidemill.decide.handover.destinations import boot_of, successors
 from tidemill.decide.handover.forecast import ServiceForecast, forecast
+from tidemill.decide.handover.hourly_seats import may_launch, money_read
 from tidemill.decide.handover.mitigations import mitigations
+from tidemill.decide.handover.replica_slots import LOOK_AGAIN, launched_at
+from tidemill.decide.placement.candidate_nodes import daemon_overhead
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.purchasing.planner.mitigations import Mitigation
@@ -52,7 +55,9 @@ def _forecasts(context: DecisionContext) -> list[ServiceForecast]:
         tuple((view.facts.standing, view.drain_from) for view in context.views),
         tuple(pod for pod in world.pods if pod.workload in context.workloads),  # how long they took to load
         dict(context.table.counts),
-        dict(context.table.daemons),
+        daemon_overhead(context),
+        tuple((one.id, one.in_flight) for one in world.launches if one.in_flight),
+        money_read(context),
     )
     if cache.follow_from != follow_from or cache.launched != _launched(context, cache.estimated):
         context.estimated.clear()

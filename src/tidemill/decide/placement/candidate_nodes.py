@@ -200,7 +200,7 @@ def find_candidates(
     `gangs`: some of them are gangs; `between_pods`: pending or running pods have rules about other pods."""
     candidates = Candidates(context, in_flight)
     candidates.between_pods = between_pods
-    candidates.daemons = _daemon_overhead(context)
+    candidates.daemons = daemon_overhead(context)
     everything = not accelerated or between_pods
     last: tuple[int, datetime | None] = (-1, None)  # consecutive nodes are mostly of one group
     ready: CandidateGroup | None = None
@@ -362,7 +362,7 @@ def _add_strangers(context: DecisionContext, candidates: Candidates, *, everythi
         group.nodes.append(CandidateNode(group, kube.name, stranger.free))
 
 
-def _daemon_overhead(context: DecisionContext) -> Mapping[str, Mapping[str, int]]:
+def daemon_overhead(context: DecisionContext) -> Mapping[str, Mapping[str, int]]:
     """What daemon pods take on a node of each pool: the most seen there; before there is one, what DaemonSets would put
     there, or a default."""
     worst = context.table.daemons

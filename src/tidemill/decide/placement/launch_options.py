@@ -131,7 +131,7 @@ def find_launch_options(
             if wanted.type in ("block", "odcr"):
                 found += _reserved(context, template, wanted, stocks, allowances[name], daemons[name])
             else:
-                found += _hourly(context, template, wanted, allowances[name], daemons[name])
+                found += hourly_options(context, template, wanted, allowances[name], daemons[name])
     trials: dict[PoolType, Stock] = {}
     for option in found:
         spot = (option.source, option.kind.name, option.zone)
@@ -168,7 +168,7 @@ def _reserved(
     ]  # fmt: skip
 
 
-def _hourly(
+def hourly_options(
     context: DecisionContext,
     template: PoolTemplate,
     wanted: SourceSpec,

@@ -4,7 +4,8 @@ Three kinds of promises are kept and judged when their time comes. The forecast 
 it stands six hours before a block must be empty: whether a service falls below its minimum, until when, and by when it
 has left. The reason of a waiting pod (`tidemill why`): a node that is on its way comes. Alerts about blocks: what they
 name is AWS's. A forecast is for a course of things without faults: where one came in between, or
-other pods took the room, nothing is judged.
+other pods took the room, nothing is judged; nor where it counted on nodes by the hour, if EC2 has them, and EC2 had
+none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from tidemill.engine.loop import Tick
 from tidemill.model.alerts import AlertKind
-from tidemill.model.capacity import ReservationState, SourceKind
+from tidemill.model.capacity import PREPAID, ReservationState, SourceKind
 from tidemill.model.reasons import HoldKind
 from tidemill.report.handover import ServiceMove, hand_over
 from tidemill.sim.cloud.block_end import block_deadline
@@ -176,11 +177,20 @@ def _undisturbed(truth: Truth, made: _Forecast) -> ServiceTruth | None:
         return None
     if truth.able_for(made.made_at, now) < now - made.made_at or truth.faults_since(made.made_at):
         return None
+    if made.move.bridged and _ec2_had_none(truth, made.made_at):
+        return None
     others = any(
         pod.node and not pod.daemon and pod.workload != service.workload
         for pod in truth.cluster.pods.values()
     )
     return None if others else service
+
+
+def _ec2_had_none(truth: Truth, since: datetime) -> bool:
+    return any(
+        refused.at >= since and refused.intent.source.kind not in PREPAID
+        for refused in reversed(truth.cloud.refused_launches)
+    )
 
 
 def _still_there(truth: Truth, made: _Forecast, service: ServiceTruth) -> int:
