@@ -320,7 +320,7 @@ def _prepaid_first() -> Iterator[Situation]:
             "duration": "30h", "reservations": [block(8, start="4h", duration="1d")],
             "jobs": [jobs("long", "40h", {"every": "1s", "count": 8}, overflow=True, **RESUMABLE)],
         },
-        usd=lambda run: 8 * (4 + 0.3) * _usd_h(run),  # until the block and its boot
+        usd=lambda run: 8 * (30 - 19.5) * _usd_h(run),  # but for the block: from 15:30 to 11:00, when EC2 ends it
     )  # fmt: skip
     yield Situation(
         "block-is-near",

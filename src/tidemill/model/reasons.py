@@ -53,6 +53,9 @@ class DrainKind(StrEnum):
     DRIFTED_NODE_CLASS = "drifted-node-class"  # name: the node class
     EMPTY = "empty"  # idle
     UNDERUTILIZED = "underutilized"  # saves_usd_h
+    MAKES_WAY = (
+        "makes-way"  # for prepaid capacity that the pool's limits keep out; name: the reservation; pool
+    )
 
 
 # Ends that nobody can hold back. All other drains are the engine's own choice.

@@ -52,6 +52,7 @@ DRAINS: dict[DrainKind, Sentence[DrainReason]] = {
     DrainKind.DRIFTED_NODE_CLASS: "drifted: node class {name} has changed since the node was launched",
     DrainKind.EMPTY: "empty for {idle}",
     DrainKind.UNDERUTILIZED: "its pods fit on other nodes: saves {saves_usd_h} an hour",
+    DrainKind.MAKES_WAY: "the limits of pool {pool} keep nodes of {name} out, which is paid for",
 }
 LAUNCHES: dict[LaunchKind, Sentence[LaunchReason]] = {
     LaunchKind.PODS_WAIT: lambda reason: (

@@ -49,7 +49,9 @@ def consolidate(context: DecisionContext, in_flight: InFlight, disruptions: Disr
     settled = context.memory.of(_Settled).pools
     for name, template in context.templates.items():
         policy = template.pool.spec.disruption.consolidation_policy
-        if policy != "WhenEmptyOrUnderutilized" or template.by_karpenter:
+        # What is prepaid is used first whatever the policy: work by the hour moves to nodes of it that are free.
+        to_prepaid = policy == "WhenEmpty" and any(template.overflow.values())
+        if not (to_prepaid or policy == "WhenEmptyOrUnderutilized") or template.by_karpenter:
             continue
         allowed = disruptions.left(template.pool, "Underutilized")
         if allowed < 1 or not _is_settled(context, in_flight, name):
@@ -61,7 +63,8 @@ def consolidate(context: DecisionContext, in_flight: InFlight, disruptions: Disr
         if not candidates or settled.get(name) == key:
             continue
         wake_at = context.wake_at
-        move = ConsolidationMoves(context, in_flight).best(candidates, int(min(allowed, len(candidates))))
+        moves = ConsolidationMoves(context, in_flight, to_prepaid=to_prepaid)
+        move = moves.best(candidates, int(min(allowed, len(candidates))))
         context.wake_at = wake_at  # a move that was only considered needs no wake-up
         if move is None:
             settled[name] = key

@@ -62,8 +62,9 @@ class ConsolidationMove:
 class ConsolidationMoves:
     """The moves of one pool in one decision."""
 
-    def __init__(self, context: DecisionContext, in_flight: InFlight) -> None:
-        self._context, self._in_flight = context, in_flight
+    def __init__(self, context: DecisionContext, in_flight: InFlight, *, to_prepaid: bool = False) -> None:
+        """`to_prepaid`: only to nodes of prepaid capacity, and nothing is launched."""
+        self._context, self._in_flight, self._to_prepaid = context, in_flight, to_prepaid
         self._looks = max(2, _MOST_ROOMS // max(1, len(context.views)))
         everything = find_candidates(context, in_flight, accelerated=False, gangs=False, between_pods=False)
         self._rooms = [
@@ -101,6 +102,8 @@ class ConsolidationMoves:
             return None
         rooms = {id(target): target for placement in packing.placements for target in placement.nodes}
         new = [target for target in rooms.values() if target.group.stage is Stage.NEW]
+        if self._to_prepaid and (new or any(one.group.source.kind not in PREPAID for one in rooms.values())):
+            return None
         price = sum(_extra_usd_h(context, target) for target in rooms.values())
         saves = sum(candidate.usd_h for candidate in leaving) - price
         if len(new) > 1 or saves < _CENT or not _pays(context, leaving, rooms.values(), price, saves):

@@ -12,6 +12,7 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.disruption.budgets import Disruptions, idle_since
 from tidemill.decide.disruption.consolidation import consolidate
 from tidemill.decide.disruption.drift import replace_drifted
+from tidemill.decide.disruption.make_way import make_way
 from tidemill.decide.launches import InFlight
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
@@ -22,6 +23,7 @@ from tidemill.model.reasons import DrainKind, DrainReason
 
 def reclaim(context: DecisionContext, in_flight: InFlight) -> None:
     disruptions = Disruptions(context)
+    make_way(context, in_flight, disruptions)
     replace_drifted(context, in_flight, disruptions)
     consolidate(context, in_flight, disruptions)
     for view in sorted(_empty(context), key=lambda view: (idle_since(view), view.node.name)):
