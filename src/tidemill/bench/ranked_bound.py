@@ -1,17 +1,18 @@
 """A lower bound for packings that keep the order of ranks: a lower rank goes first, whatever it costs.
 
-Other bounds let every pod use prepaid nodes of every pool. Here a pod is on no higher rank than the lowest one that
-would surely open a node for it: there is no limit on that rank, and it is wherever the rules of the pod may send it.
-A packer that lets a pod join a node which another pod opened on a higher rank may be below this bound, by that much.
+A packing keeps ranks if its nodes can be opened in some order so that each is opened by a pod on it for which no
+lower rank could give a node at that moment; other pods may join it later, whatever their rank. So every node has a
+pod on it (the opener) that finds no node for sure below: one that has no limit, in every zone where its rules may send
+the pod. Other bounds let every pod open nodes of every pool.
 
-A linear program (HiGHS) over classes of pods that may use the same nodes. What the pods of a class request is added up
-and may be cut in pieces; pods that need a host each are counted. So it can be too low, never too high.
+A linear program (HiGHS) over kinds of pods and sources of nodes. It knows what a kind of pod requests, which nodes it
+fits on, that pods which keep each other off their hosts need one each, limits and stocks, and the openers. Pods and
+nodes may be cut in pieces, and zones matter to openers only. So it can be too low, never too high.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidemill.bench.bounds import shared_limits
@@ -22,25 +23,33 @@ from tidemill.bench.pod_kinds import apart
 from tidemill.decide.packer.problem import NodeOption, PendingPod, Problem
 from tidemill.spec.names import LABEL_HOSTNAME, LABEL_ZONE, PODS
 
+MOST_COLUMNS = 100_000  # pairs of a kind and a source: seconds, not minutes
+
 _Rank = tuple[int, ...]
+_Options = frozenset[int]  # numbers of options
 
 
 @dataclass(slots=True)
-class _Class:
-    """Pods that may use the same nodes, and that must or need not follow other pods to their zone."""
+class _Kind:
+    """Pods that request the same, may use the same nodes, and need or need not a host each."""
 
     pod: PendingPod
-    follows: bool
-    demand: Counter[str] = field(default_factory=Counter)
-    largest: dict[str, int] = field(default_factory=dict)
-    hosts: int = 0  # pods of it that need a host each
-    options: list[int] = field(default_factory=list)  # numbers of the options it may use
+    alone: bool
+    count: int = 0
+    usable: dict[int, _Options] = field(default_factory=dict)  # by source: the options it fits on
 
-    def add(self, pod: PendingPod, *, alone: bool) -> None:
-        for name, amount in (*pod.shape.requests, (PODS, 1)):
-            self.demand[name] += amount
-            self.largest[name] = max(amount, self.largest.get(name, 0))
-        self.hosts += alone
+    @property
+    def requests(self) -> dict[str, int]:
+        return {**dict(self.pod.shape.requests), PODS: 1}
+
+
+@dataclass(slots=True)
+class _Source:
+    """Options of one rank that share a stock and a limit."""
+
+    rank: _Rank
+    options: dict[int, frozenset[object]] = field(default_factory=dict)  # number -> which pods may use it
+    zones: dict[int, set[str | None]] = field(default_factory=dict)  # by number of the option
 
 
 def ranked_bound(problem: Problem) -> float | None:
@@ -49,69 +58,94 @@ def ranked_bound(problem: Problem) -> float | None:
         return None
     if any(pod.gang is not None for pod in problem.pods):
         return None
-    options = _distinct(problem)
-    classes = _classes(problem)
-    for each in classes:
-        each.options = list(_up_to_the_sure_rank(problem, each, options))
-    return _solve(problem, classes, options)
+    kinds = _kinds(problem)
+    sources = _sources(problem, kinds)
+    if len(kinds) * len(sources) > MOST_COLUMNS:
+        return None
+    for kind in kinds:
+        key, requests = eligibility_key(kind.pod), kind.requests
+        for position, source in enumerate(sources):
+            fitting = frozenset(
+                number
+                for number, able in source.options.items()
+                if key in able and _holds(problem.options[number], requests)
+            )
+            if fitting:
+                kind.usable[position] = fitting
+    bound = _solve(problem, kinds, sources)
+    return bound if bound is not None and _limits_hold_out(problem, bound) else None
 
 
-def _distinct(problem: Problem) -> list[int]:
-    """Options that differ in more than their name; the zone matters, because pods follow each other there."""
-    found: dict[tuple[object, ...], int] = {}
+def _sources(problem: Problem, kinds: list[_Kind]) -> list[_Source]:
+    """Options that are alike but for their zone, to every pod, are one."""
+    examples = {eligibility_key(kind.pod): kind.pod for kind in kinds}
+    found: dict[tuple[object, ...], _Source] = {}
+    seen: dict[tuple[object, ...], int] = {}
     for number, option in enumerate(problem.options):
-        key = (
-            option.rank, option.price, option.stock, option.budget, option.group, option.taints,
-            option.labels.get(LABEL_ZONE), tuple(sorted(option.capacity.items())),
+        host = host_of_option(problem, number, 0)
+        able = frozenset(key for key, pod in examples.items() if next(node_faults(pod, host), None) is None)
+        source = (option.rank, option.stock, option.budget)
+        same = (
+            *source, option.price, able, tuple(sorted(option.capacity.items())),
+            tuple(sorted(option.consumes.items())),
         )  # fmt: skip
-        found.setdefault(key, number)
+        of = found.setdefault(source, _Source(option.rank))
+        first = seen.setdefault(same, number)
+        of.options[first] = able
+        of.zones.setdefault(first, set()).add(option.labels.get(LABEL_ZONE))
     return list(found.values())
 
 
-def _classes(problem: Problem) -> list[_Class]:
-    clique = max(apart(problem.pods).values(), key=len, default=[])
-    alone = {id(pod) for pod in clique}
-    found: dict[tuple[object, ...], _Class] = {}
+def _kinds(problem: Problem) -> list[_Kind]:
+    alone = {id(pod) for pod in max(apart(problem.pods).values(), key=len, default=[])}
+    found: dict[tuple[object, ...], _Kind] = {}
     for pod in problem.pods:
-        follows = _follows(pod)
-        key = (eligibility_key(pod), follows, id(pod) in alone)
+        key = (eligibility_key(pod), _follows(pod), id(pod) in alone, pod.shape.requests)
         if key not in found:
-            found[key] = _Class(pod, follows)
-        found[key].add(pod, alone=id(pod) in alone)
+            found[key] = _Kind(pod, id(pod) in alone)
+        found[key].count += 1
     return list(found.values())
 
 
-def _follows(pod: PendingPod) -> bool:
-    """Whether a rule may send it to a zone that it would not choose."""
+def _holds(option: NodeOption, requests: dict[str, int]) -> bool:
+    return all(option.capacity.get(name, 0) >= amount for name, amount in requests.items())
+
+
+# --- openers ----------------------------------------------------------------------------------------------
+
+
+def _follows(pod: PendingPod) -> frozenset[str]:
+    """The topology keys by which rules may send it where it would not go."""
     shape = pod.shape
-    keys = [rule.topology_key for rule in shape.spread if rule.hard]
-    keys += [term.topology_key for term in (*shape.affinity, *shape.anti_affinity)]
-    return any(key != LABEL_HOSTNAME for key in keys)
+    keys = {rule.topology_key for rule in shape.spread if rule.hard and rule.topology_key != LABEL_HOSTNAME}
+    keys |= {term.topology_key for term in shape.affinity}
+    keys |= {term.topology_key for term in shape.anti_affinity if term.topology_key != LABEL_HOSTNAME}
+    return frozenset(keys)
 
 
-def _up_to_the_sure_rank(problem: Problem, each: _Class, options: list[int]) -> Iterator[int]:
-    usable = [n for n in options if next(node_faults(each.pod, host_of_option(problem, n, 0)), None) is None]
+def _sure_rank(problem: Problem, kind: _Kind, sources: list[_Source]) -> _Rank | None:
+    """The lowest rank that has a node for every such pod, wherever it is sent; None: no rank is sure."""
+    follows = _follows(kind.pod)
+    if follows - {LABEL_ZONE}:
+        return None
     zones_of: dict[_Rank, set[str | None]] = {}
-    for number in usable:
-        option = problem.options[number]
-        holds = all(option.capacity.get(name, 0) >= amount for name, amount in each.largest.items())
-        if holds and _is_unlimited(problem, option):
-            zones_of.setdefault(option.rank, set()).add(option.labels.get(LABEL_ZONE))
-    everywhere = {problem.options[number].labels.get(LABEL_ZONE) for number in usable}
+    everywhere: set[str | None] = set()
+    for position, numbers in kind.usable.items():
+        for number in numbers:
+            zones = sources[position].zones[number]
+            everywhere |= zones
+            if _is_unlimited(problem, problem.options[number]):
+                zones_of.setdefault(sources[position].rank, set()).update(zones)
     covered: set[str | None] = set()  # by this rank and all lower ones: a pod uses the lowest of its zone
-    sure: _Rank | None = None
     for rank in sorted(zones_of):
         covered |= zones_of[rank]
-        if covered == everywhere or not each.follows:
-            sure = rank
-            break
-    for number in usable:
-        if sure is None or problem.options[number].rank <= sure:
-            yield number
+        if covered == everywhere or not follows:
+            return rank
+    return None
 
 
 def _is_unlimited(problem: Problem, option: NodeOption) -> bool:
-    """Whether every pod could have such a node."""
+    """Whether every pod could have such a node. That others use the limit up is left to `_limits_hold_out`."""
     nodes = len(problem.pods)
     if option.stock and problem.stocks.get(option.stock, 0) < nodes:
         return False
@@ -119,31 +153,90 @@ def _is_unlimited(problem: Problem, option: NodeOption) -> bool:
     return all(limits[name] >= nodes * amount for name, amount in option.consumes.items() if name in limits)
 
 
-def _solve(problem: Problem, classes: list[_Class], options: list[int]) -> float | None:
+def _limits_hold_out(problem: Problem, bound: float) -> bool:
+    """Whether using up a limit that was taken for none is impossible, or would cost at least the bound."""
+    for budget, limits in problem.budgets.items():
+        sharing = [option for option in problem.options if option.budget == budget]
+        if any(_is_unlimited(problem, option) for option in sharing) and not all(
+            _holds_out(problem, sharing, name, limit, bound) for name, limit in limits.items()
+        ):
+            return False
+    return True
+
+
+def _holds_out(problem: Problem, sharing: list[NodeOption], name: str, limit: int, bound: float) -> bool:
+    most = max(option.consumes.get(name, 0) for option in sharing)
+    if limit >= len(problem.pods) * most:
+        return True  # no node is without a pod, so there are no more nodes than pods
+    prepaid: dict[str, int] = {}  # by stock
+    rates: list[float] = []
+    for option in sharing:
+        amount = option.consumes.get(name, 0)
+        if option.price <= 0:
+            count = problem.stocks.get(option.stock, 0) if option.stock else len(problem.pods)
+            prepaid[option.stock] = max(prepaid.get(option.stock, 0), count * amount)
+        elif amount:
+            rates.append(option.price / amount)
+    return (limit - most - sum(prepaid.values())) * min(rates, default=0.0) >= bound
+
+
+# --- the program ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What is on the nodes of a source: columns of kinds, by the options they fit on."""
+
+    fitting: dict[_Options, list[tuple[_Kind, int]]] = field(default_factory=dict)
+    openers: dict[int, float] = field(default_factory=dict)
+
+
+def _solve(problem: Problem, kinds: list[_Kind], sources: list[_Source]) -> float | None:
     program = Program()
-    opened = {number: program.column(problem.options[number].price) for number in options}
-    names = sorted({name for each in classes for name in each.demand})
-    used: dict[tuple[int, str], dict[int, float]] = {}
-    hosts: dict[int, dict[int, float]] = {}
-    for each in classes:
-        for name in names:
-            amount = each.demand[name]
-            if amount:
-                columns = {number: program.column() for number in each.options}  # in shares of the demand
-                program.row(1.0, 1.0, dict.fromkeys(columns.values(), 1.0))
-                for number, column in columns.items():
-                    used.setdefault((number, name), {})[column] = float(amount)
-        if each.hosts:
-            columns = {number: program.column() for number in each.options}
-            program.row(each.hosts, INFINITE, dict.fromkeys(columns.values(), 1.0))
-            for number, column in columns.items():
-                hosts.setdefault(number, {})[column] = 1.0
-    for (number, name), amounts in used.items():
-        scale = max(amounts.values())
-        room = problem.options[number].capacity.get(name, 0)
-        terms = {column: amount / scale for column, amount in amounts.items()}
-        program.row(-INFINITE, 0.0, {**terms, opened[number]: -room / scale})
-    for number, counts in hosts.items():
-        program.row(-INFINITE, 0.0, {**counts, opened[number]: -1.0})
-    shared_limits(program, problem, [(problem.options[number], opened[number]) for number in options])
+    opened = {
+        number: program.column(problem.options[number].price)
+        for source in sources
+        for number in source.options
+    }
+    rows = [_Rows() for _ in sources]
+    for kind in kinds:
+        sure = _sure_rank(problem, kind, sources)
+        columns: list[int] = []
+        for position, numbers in kind.usable.items():
+            column = program.column()
+            columns.append(column)
+            rows[position].fitting.setdefault(numbers, []).append((kind, column))
+            if sure is None or sources[position].rank <= sure:
+                rows[position].openers[column] = 1.0
+        program.row(kind.count, kind.count, dict.fromkeys(columns, 1.0))
+    for source, of in zip(sources, rows, strict=True):
+        program.row(0.0, INFINITE, {**of.openers, **{opened[number]: -1.0 for number in source.options}})
+        for numbers in of.fitting:
+            # Pods that fit on these options only use no more than they have, and no more hosts.
+            within = [pair for fits, pairs in of.fitting.items() if fits <= numbers for pair in pairs]
+            _fill(program, problem, within, {number: opened[number] for number in numbers})
+    shared_limits(program, problem, [(problem.options[number], column) for number, column in opened.items()])
     return program.minimum()
+
+
+def _fill(
+    program: Program, problem: Problem, within: Iterable[tuple[_Kind, int]], opened: dict[int, int]
+) -> None:
+    used: dict[str, dict[int, float]] = {}
+    hosts: dict[int, float] = {}
+    for kind, column in within:
+        for name, amount in kind.requests.items():
+            if amount:
+                used.setdefault(name, {})[column] = float(amount)
+        if kind.alone:
+            hosts[column] = 1.0
+    for name, amounts in used.items():
+        scale = max(amounts.values())  # bytes beside counts would be hard on the arithmetic
+        held = {
+            column: -problem.options[number].capacity.get(name, 0) / scale
+            for number, column in opened.items()
+        }
+        terms = {column: amount / scale for column, amount in amounts.items()}
+        program.row(-INFINITE, 0.0, {**terms, **held})
+    if hosts:
+        program.row(-INFINITE, 0.0, {**hosts, **dict.fromkeys(opened.values(), -1.0)})
