@@ -12,7 +12,7 @@ from tidemill.decide import decide
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit, Evict, Launch, Recreate, StartDrain
-from tidemill.model.pods import MAX_GANG_PODS, Gang, Pod, PodPhase
+from tidemill.model.pods import MAX_GANG_PODS, Gang, Pod, PodPhase, TakenBack
 from tidemill.model.reasons import HoldKind, HoldReason
 from tidemill.wording import sentence
 
@@ -293,3 +293,21 @@ def test_the_nodes_of_a_broken_gang_are_kept_while_ec2_cleans_the_slot_of_the_lo
     assert not of(plan, Admit)
     assert "held for it" in sentence(why(plan, pods[0]).reason)
     assert "cleaning its slot" in sentence(why(plan, pods[1]).reason)
+
+
+@pytest.mark.parametrize(
+    ("times", "since", "rests"), [(1, "4s", True), (1, "6s", False), (6, "2m", True), (20, "11m", False)]
+)
+def test_a_gang_that_was_taken_back_is_admitted_again_ever_later(times: int, since: str, rests: bool):
+    """kube-scheduler knows no gangs: it may put one pod where the others have no room, time after time."""
+    pods = given.gang(size=2)
+    back = TakenBack(pods[0].workload, times, ago(since))
+    here = (given.block(), given.node("i-1"), given.node("i-2"), pods)
+    plan = decide(spec(), world(*here, taken_back=(back,)))
+    assert bool(of(plan, Admit)) != rests
+    if rests:
+        told = why(plan, pods[0])
+        assert told.reason.kind is HoldKind.TAKEN_BACK_OFTEN
+        assert "kube-scheduler found no node for all of it" in sentence(told.reason)
+        assert plan.wake_at == told.reason.at
+    assert not of(plan, StartDrain)

@@ -91,6 +91,20 @@ def test_each_action_asks_the_cluster_for_exactly_one_thing(outside: Outside, ac
     assert outside.cluster.asked == asked
 
 
+def test_what_found_no_room_time_after_time_is_remembered_for_an_hour(outside: Outside):
+    no_room = reasons.RecreateReason(reasons.RecreateKind.NO_ROOM_LEFT, "cr-1")
+    lost = reasons.RecreateReason(reasons.RecreateKind.GANG_LOST_PODS, "g", 1, 2)
+    actor = outside.actor()
+    first = (Recreate("a", no_room, "Job/g"), Recreate("b", no_room, "Job/g"), Recreate("c", lost, "Job/h"))
+    actor.carry_out(Plan(first))
+    assert [(one.workload, one.times) for one in actor.taken_back] == [("Job/g", 1)]
+    outside.clock.pass_time(seconds=60)
+    actor.carry_out(Plan(first[:1]))
+    assert [one.times for one in actor.taken_back] == [2]
+    outside.clock.pass_time(seconds=3601)
+    assert actor.taken_back == ()
+
+
 def test_a_failing_action_does_not_stop_the_others(outside: Outside):
     outside.cluster.fail("mark_ready", Retryable("slow down"))
     outcomes = outside.act(MarkReady("n1", PASSED), MarkReady("n2", PASSED))

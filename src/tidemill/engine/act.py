@@ -40,8 +40,9 @@ from tidemill.model.plan import (
     SubmitPurchase,
     Terminate,
 )
+from tidemill.model.pods import TakenBack
 from tidemill.model.purchases import LaunchIntent, LaunchState, PurchaseState
-from tidemill.model.reasons import TerminateKind
+from tidemill.model.reasons import RecreateKind, TerminateKind
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.spec import Spec, names
 
@@ -51,6 +52,9 @@ FIRST_REST = timedelta(seconds=5)
 LONGEST_REST = timedelta(minutes=2)
 # The last words of a machine that never became a node, as they are told in an alert.
 CONSOLE_LINES, CONSOLE_CHARACTERS = 20, 2_000
+# Longer than the longest rest between two attempts to admit the same.
+TAKEN_BACK_FORGOTTEN = timedelta(hours=1)
+ONE_TIME = timedelta(seconds=2)
 _Write = tuple[object, ...]  # what is written to which object
 
 
@@ -66,6 +70,7 @@ class Actor:
         self._rests: dict[
             _Write, tuple[datetime, timedelta]
         ] = {}  # refused writes: until when, after which pause
+        self._taken_back: dict[str, TakenBack] = {}  # by workload
 
     def carry_out(self, plan: Plan, go_on: Callable[[], bool] = lambda: True) -> tuple[Outcome, ...]:
         """Once `go_on` says no, what is left of the plan is not begun and has no outcome. Nor has a write that was
@@ -77,6 +82,25 @@ class Actor:
             for action in takewhile(lambda _: go_on(), plan.actions)
             if not self.rests(action)
         )
+
+    @property
+    def taken_back(self) -> tuple[TakenBack, ...]:
+        """In a row: once it is long ago, it is forgotten. So is all of it when the engine ends, which costs one more
+        attempt."""
+        now = self._clock.now()
+        self._taken_back = {
+            workload: back
+            for workload, back in self._taken_back.items()
+            if now - back.last_at < TAKEN_BACK_FORGOTTEN
+        }
+        return tuple(self._taken_back.values())
+
+    def _note_taken_back(self, workload: str) -> None:
+        """All pods of a gang at one instant are one time."""
+        now = self._clock.now()
+        back = self._taken_back.get(workload)
+        if back is None or now - back.last_at > ONE_TIME:
+            self._taken_back[workload] = TakenBack(workload, 1 + (back.times if back else 0), now)
 
     @property
     def next_try(self) -> datetime | None:
@@ -143,8 +167,10 @@ class Actor:
                     raise Refused("a disruption budget forbids it now")
             case ForceDelete(pod, grace_s):
                 cluster.delete(pod, grace_s, disruption=True)
-            case Recreate(pod):
+            case Recreate(pod, reason, workload):
                 cluster.delete(pod, None, disruption=True)
+                if reason.kind is RecreateKind.NO_ROOM_LEFT:
+                    self._note_taken_back(workload)
             case RestartWorkload(workload, token):
                 cluster.restart(workload, token)
             case ScaleWorkload(workload, replicas, added, going):

@@ -137,7 +137,9 @@ class Engine:
         try:
             buyer = self._actor.buyer
             uses = self._meter.uses(self._last_world)
-            world = self._observer.look(buyer.searches.values(), buyer.extension_searches.values(), uses)
+            world = self._observer.look(
+                buyer.searches.values(), buyer.extension_searches.values(), uses, self._actor.taken_back
+            )
         except PortError as error:
             log.warning("cannot observe: %s", error)
             return None

@@ -18,7 +18,7 @@ from tidemill.model.changes import changed_span
 from tidemill.model.errors import PortError, Refused, label
 from tidemill.model.nodes import Instance, Node, Overhead
 from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
-from tidemill.model.pods import DisruptionBudget, Pod, PodShape, Workload, daemon_requests
+from tidemill.model.pods import DisruptionBudget, Pod, PodShape, TakenBack, Workload, daemon_requests
 from tidemill.model.purchases import Adoption, BlockUse, LaunchIntent, PurchaseIntent, Spending
 from tidemill.model.world import World
 from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
@@ -143,6 +143,7 @@ class Observer:
         searches: Iterable[OfferSearch] = (),
         extension_searches: Iterable[ExtensionSearch] = (),
         uses: tuple[BlockUse, ...] = (),
+        taken_back: Iterable[TakenBack] = (),
     ) -> World:
         """Raises Retryable only if the cluster, or at the very first look AWS or the ledger, cannot be read."""
         view = self._cluster.view()
@@ -168,6 +169,7 @@ class Observer:
             uses=uses,
             spending=books.spending,
             overheads=self._overheads.known,
+            taken_back=tuple(taken_back),
             ledger_ok=ledger_ok,
             cloud_ok=cloud_ok,
             pods_by_node=pods_by_node,

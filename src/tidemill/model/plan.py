@@ -171,6 +171,7 @@ class Recreate:
 
     pod: str
     reason: RecreateReason
+    workload: str = ""  # that creates it again
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,16 @@ class DisruptionBudget:
     allowed: int
 
 
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """Pods of this workload were admitted, found no node after all and were taken back: so many times in a row, the
+    last then. kube-scheduler knows no gangs and no plan of ours: it may choose a node with no room for the rest."""
+
+    workload: str
+    times: int
+    last_at: datetime
+
+
 class Method(StrEnum):
     """How a service leaves a source that ends."""
 

@@ -356,6 +356,7 @@ class HoldKind(StrEnum):
     # It was admitted and lost its place.
     NO_ROOM_LEFT = "no-room-left"  # name: the source it was admitted to
     NO_ROOM_LEFT_FOR_GOOD = "no-room-left-for-good"  # name
+    TAKEN_BACK_OFTEN = "taken-back-often"  # count: so many times; at: when it is admitted again
 
 
 @dataclass(frozen=True, slots=True)

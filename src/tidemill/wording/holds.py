@@ -92,6 +92,9 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
     HoldKind.NO_ROOM_LEFT_FOR_GOOD: (
         "it was admitted to {name}, which has no room for it any more, and nothing would create it again"
     ),
+    HoldKind.TAKEN_BACK_OFTEN: (
+        "it was admitted {count:time} and kube-scheduler found no node for all of it; it is admitted again {at}"
+    ),
 }
 
 

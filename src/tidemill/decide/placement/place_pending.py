@@ -35,6 +35,9 @@ from tidemill.spec import names
 # Pods of one job arrive one by one: wait until none came for a second, at most ten from the first.
 BATCH_IDLE = timedelta(seconds=1)
 BATCH_LONGEST = timedelta(seconds=10)
+# What was admitted and taken back is admitted again after 5 s, 10, 20 and at most ten minutes.
+FIRST_REST = timedelta(seconds=5)
+LONGEST_REST = timedelta(minutes=10)
 _STARTING = {
     Phase.LAUNCHED: HoldKind.NODE_JOINS,
     Phase.JOINED: HoldKind.NODE_NOT_READY,
@@ -146,6 +149,8 @@ def _outlives(context: DecisionContext, source: Source, option: LaunchOption) ->
 
 def _start_or_wait(context: DecisionContext, placement: Placement, in_flight: InFlight) -> None:
     item, rooms = placement.item, placement.nodes
+    if item.gated and _rests(context, item):
+        return
     if placement.stage is Stage.READY:
         if item.gated:
             candidate = rooms[0]
@@ -173,6 +178,23 @@ def _start_or_wait(context: DecisionContext, placement: Placement, in_flight: In
             context.hold(pod, "starting", starts)
         else:
             _hold_for_launch(context, pod, candidate, in_flight)
+
+
+def _rests(context: DecisionContext, item: QueueItem) -> bool:
+    """Admitted at once it would most likely be taken back again, for as long as nothing else changes. Its nodes are
+    kept for it meanwhile."""
+    workload = item.pods[0].workload
+    back = next((one for one in context.world.taken_back if one.workload == workload), None)
+    if back is None:
+        return False
+    again = back.last_at + min(FIRST_REST * 2.0 ** min(back.times - 1, 10), LONGEST_REST)
+    if context.now >= again:
+        return False
+    context.wake(again)
+    for pod in item.pods:
+        often = HoldReason(HoldKind.TAKEN_BACK_OFTEN, count=back.times, at=again)
+        context.hold(pod, "gang" if item.gang is not None else "held", often)
+    return True
 
 
 def _hold_for_launch(
@@ -315,7 +337,7 @@ def _take_back(context: DecisionContext, item: QueueItem) -> None:
         stop_gang(context, (pod for pod in members_of(context, item) if not pod.gated), reason)
     for pod in item.pods:
         if item.gang is None and pod.workload:
-            context.do(Recreate(pod.uid, reason))
+            context.do(Recreate(pod.uid, reason, pod.workload))
         if not pod.workload:
             lost = HoldReason(HoldKind.NO_ROOM_LEFT_FOR_GOOD, name=item.pinned_to)
             context.hold(pod, "impossible", lost)

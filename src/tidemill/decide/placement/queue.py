@@ -249,7 +249,7 @@ def stop_gang(context: DecisionContext, pods: Iterable[Pod], reason: RecreateRea
             stays = WarningReason(WarningKind.GANG_POD_NOT_RECREATED, recreate=reason)
             context.warn(pod.full_name, stays)
         elif pod.deleting_until is None:
-            context.do(Recreate(pod.uid, reason))
+            context.do(Recreate(pod.uid, reason, pod.workload))
 
 
 # --- order ------------------------------------------------------------------------------------------
