@@ -18,6 +18,7 @@ from tidemill.model.purchases import (
     BlockHours,
     Caps,
     CostLine,
+    LaunchIntent,
     LaunchState,
     PurchaseState,
     ShownReservation,
@@ -144,10 +145,16 @@ def test_failures_are_remembered_for_an_hour(ledger: Ledger, clock: Hands):
     assert ledger.launches() == ()
 
 
-def test_what_never_became_ready_is_remembered_for_a_day(ledger: Ledger, clock: Hands):
-    start = launch_intent(
-        state=LaunchState.NEVER_READY, state_at=NOW, failure="never-joined", node_class="a1"
-    )
+@pytest.mark.parametrize(
+    "start",
+    [
+        launch_intent(state=LaunchState.NEVER_READY, state_at=NOW, failure="never-joined", node_class="a1"),
+        launch_intent(state=LaunchState.SHORT, state_at=NOW, count=2, instance_ids=("i-1",)),
+    ],
+)
+def test_what_never_became_ready_and_what_came_short_is_remembered_for_a_day(
+    ledger: Ledger, clock: Hands, start: LaunchIntent
+):
     ledger.write_launch(start)
     clock.pass_time(days=1)
     assert ledger.launches() == (start,)

@@ -11,8 +11,9 @@ from tests.decide.builders import NOW, ago, ahead, of, spec, why, world
 from tidemill.decide import decide
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.nodes import Node
-from tidemill.model.plan import Admit, Evict, Launch, Recreate, StartDrain
+from tidemill.model.plan import Admit, Evict, Launch, Recreate, SettleLaunch, StartDrain
 from tidemill.model.pods import MAX_GANG_PODS, Gang, Pod, PodPhase, TakenBack
+from tidemill.model.purchases import LaunchIntent, LaunchState
 from tidemill.model.reasons import HoldKind, HoldReason
 from tidemill.wording import sentence
 
@@ -311,3 +312,48 @@ def test_a_gang_that_was_taken_back_is_admitted_again_ever_later(times: int, sin
         assert "kube-scheduler found no node for all of it" in sentence(told.reason)
         assert plan.wake_at == told.reason.at
     assert not of(plan, StartDrain)
+
+
+def short(id: str, came: int, since: str) -> LaunchIntent:
+    ids = tuple(f"i-{id}-{number}" for number in range(came))
+    source = Source(SourceKind.ON_DEMAND)
+    return given.launch_intent(
+        id, state=LaunchState.SHORT, source=source, count=came + 1, state_at=ago(since), instance_ids=ids
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "rests"),
+    [
+        ([(1, "9m")], True),
+        ([(1, "11m")], False),
+        ([(1, "9h"), (2, "30m")], True),
+        ([(7, "6h")], True),
+        ([(9, "23h")], True),
+    ],
+)
+def test_a_gang_waits_ever_longer_where_only_some_of_its_nodes_came(
+    before: list[tuple[int, str]], rests: bool
+):
+    """Those that came would stand idle, be given back and asked for again, in one zone after the other."""
+    pools = spec(given.hourly_pool("p5", "p5.48xlarge"))
+    launches = [short(f"ti-{number}", *one) for number, one in enumerate(before)]
+    pods = given.gang(size=2)
+    plan = decide(pools, world(pods, launches))
+    assert bool(of(plan, Launch)) != rests
+    if rests:
+        assert why(plan, pods[0]).code == "no-capacity"
+    assert of(decide(pools, world(given.pod(gpus=8), launches)), Launch), "one node is no gang"
+
+
+def test_a_launch_that_came_short_is_written_down_as_one():
+    up = given.node("i-1", source=Source(SourceKind.ON_DEMAND), intent_id="ti-1")
+    pools = spec(given.hourly_pool("p5", "p5.48xlarge"))
+    answered = given.launch_intent(
+        state=LaunchState.LAUNCHED, source=Source(SourceKind.ON_DEMAND), count=2, instance_ids=("i-1",)
+    )
+    (settled,) = of(decide(pools, world(up, answered, given.gang(size=2))), SettleLaunch)
+    assert settled.short == ("i-1",)
+    asked = replace(answered, state=LaunchState.ASKED, written_at=ago("11m"), instance_ids=())
+    (settled,) = of(decide(pools, world(up, asked, given.gang(size=2))), SettleLaunch)
+    assert settled.short == ("i-1",)

@@ -146,8 +146,8 @@ class Actor:
                 self._ledger.advance(intent, settled)
             case Launch(intent):
                 return self._launch(intent)
-            case SettleLaunch(intent_id, failure=failure):
-                self._settle(intent_id, failure)
+            case SettleLaunch(intent_id, failure=failure, short=short):
+                self._settle(intent_id, failure, short)
             case Admit(pods, source_label, ends_at, pool=pool):
                 cluster.admit(pods, source_label, ends_at, pool)
             case MarkReady(node):
@@ -223,11 +223,13 @@ class Actor:
         self._ledger.write_launch(replace(intent, state=LaunchState.LAUNCHED, instance_ids=ids))
         return f"{len(ids)} of {intent.count}: {', '.join(ids)}"
 
-    def _settle(self, intent_id: str, failure: str) -> None:
-        state = LaunchState.FAILED if failure else LaunchState.SETTLED
+    def _settle(self, intent_id: str, failure: str, short: tuple[str, ...]) -> None:
+        state = LaunchState.SHORT if short else LaunchState.FAILED if failure else LaunchState.SETTLED
         for intent in self._ledger.launches():
             if intent.id == intent_id:
-                settled = replace(intent, state=state, state_at=self._clock.now(), failure=failure)
+                ids = short or intent.instance_ids
+                now = self._clock.now()
+                settled = replace(intent, state=state, state_at=now, failure=failure, instance_ids=ids)
                 self._ledger.write_launch(settled)
 
 

@@ -84,6 +84,7 @@ class SettleLaunch:
     intent_id: str
     reason: SettleReason
     failure: str = ""  # the error's label: nothing came of it, and its source rests a while
+    short: tuple[str, ...] = ()  # only these came: those who need more at once rest, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class LaunchState(StrEnum):
     ASKED = "asked"  # of a group, which launches when it likes: what comes is listed with the intent's id
     LAUNCHED = "launched"  # the call answered; `instance_ids` came of it
     FAILED = "failed"
+    SHORT = "short"  # fewer came than were asked for: `instance_ids`
     NEVER_READY = "never-ready"  # of one instance: it was given up before it was ever a Ready node
     SETTLED = "settled"  # all it made has been seen, or it expired
 

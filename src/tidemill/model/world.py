@@ -33,7 +33,7 @@ class World:
     daemons: tuple[PodShape, ...] = ()  # of DaemonSets, for pools that have no node to measure
     launches: tuple[
         LaunchIntent, ...
-    ] = ()  # open ones, those that failed in the last hour, and what never became Ready in a day
+    ] = ()  # open ones, those that failed in the last hour; what came short or never became Ready in a day
     purchases: tuple[PurchaseIntent, ...] = ()
     searches: tuple[OfferSearch, ...] = ()
     extensions: tuple[Extension, ...] = ()

@@ -32,6 +32,7 @@ from tidemill.wording.purchases import purchase_sentence
 
 FAILURES_KEPT = timedelta(hours=1)
 FAILED_STARTS_KEPT = timedelta(days=1)
+SHORT_KEPT = timedelta(days=1)
 
 
 class MemoryLedger:
@@ -52,7 +53,11 @@ class MemoryLedger:
         self.alerts = MemoryAlerts()
 
     def launches(self) -> tuple[LaunchIntent, ...]:
-        kept = {LaunchState.FAILED: FAILURES_KEPT, LaunchState.NEVER_READY: FAILED_STARTS_KEPT}
+        kept = {
+            LaunchState.FAILED: FAILURES_KEPT,
+            LaunchState.SHORT: SHORT_KEPT,
+            LaunchState.NEVER_READY: FAILED_STARTS_KEPT,
+        }
         for intent in [launch for launch in self._launches.values() if launch.state in kept]:
             if (intent.state_at or intent.written_at) < self._clock.now() - kept[intent.state]:
                 del self._launches[intent.id]

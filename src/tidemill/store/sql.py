@@ -37,6 +37,7 @@ from tidemill.store.ledger_owner import LedgerOwner
 from tidemill.store.memory import (
     FAILED_STARTS_KEPT,
     FAILURES_KEPT,
+    SHORT_KEPT,
     check_clock,
     check_month_caps,
     check_transition,
@@ -142,6 +143,7 @@ class SqlLedger:
         wanted = or_(
             table.c.state.in_(_OPEN),
             and_(table.c.state == LaunchState.FAILED, at >= now - FAILURES_KEPT),
+            and_(table.c.state == LaunchState.SHORT, at >= now - SHORT_KEPT),
             and_(table.c.state == LaunchState.NEVER_READY, at >= now - FAILED_STARTS_KEPT),
         )
         with self._database.read() as connection:

@@ -78,7 +78,12 @@ def refusal(context: DecisionContext, item: QueueItem, option: LaunchOption) -> 
         return Refusal.FULL  # before limits: raising them would not help
     if not option.allowance.allows(option.kind):
         return Refusal.LIMIT
-    return Refusal.RESTING if option.rests(context.now) else None
+    return Refusal.RESTING if option.rests(context.now) or rests_for_gangs(context, item, option) else None
+
+
+def rests_for_gangs(context: DecisionContext, item: QueueItem, option: LaunchOption) -> bool:
+    until = option.gangs_rest_until
+    return item.gang is not None and until is not None and context.now < until
 
 
 def pool_refusal(item: QueueItem, option: LaunchOption) -> Refusal | None:

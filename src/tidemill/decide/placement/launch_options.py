@@ -73,6 +73,7 @@ class LaunchOption:
     hourly_cap: HourlyCap | None = None  # set: it is overflow
     resting_until: datetime | None = None
     failure: str = ""  # why it rests: the label of the error
+    gangs_rest_until: datetime | None = None  # so few came of what was asked for that gangs do not ask again
     failed_starts: FailedStarts | None = None  # its nodes never become Ready: one is tried alone
     trial: Stock | None = None  # ... of all that the pool could launch of the type; set with `failed_starts`
     opened: int = 0
@@ -137,8 +138,10 @@ def find_launch_options(
         spot = (option.source, option.kind.name, option.zone)
         option.resting_until = in_flight.resting.get(spot)
         option.failure = in_flight.failure.get(spot, "")
+        option.gangs_rest_until = in_flight.gangs_rest.get((option.pool.name, option.source))
         _try_alone(option, in_flight, trials)
         context.wake(option.resting_until)
+        context.wake(option.gangs_rest_until)
     return found
 
 

@@ -87,8 +87,11 @@ def _closest(
     if Refusal.RESTING in refusals:
         until, failure = min(
             (option.resting_until, option.failure)
+            if option.resting_until is not None
+            else (option.gangs_rest_until or context.now, NO_CAPACITY)
             for option in candidates.launch_options
-            if option.pool is pool and option.resting_until is not None
+            if option.pool is pool
+            and (option.resting_until is not None or option.gangs_rest_until is not None)
         )
         reason = HoldReason(HoldKind.NO_EC2_CAPACITY, pool.name, at=until)
         if failure != NO_CAPACITY:

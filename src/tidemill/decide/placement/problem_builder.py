@@ -20,7 +20,7 @@ from tidemill.decide.node_cache import existing_pods_of
 from tidemill.decide.packer.problem import ExistingNode, ExistingPods, NodeOption, PendingPod, Problem
 from tidemill.decide.placement.backfill import CapacityHold, capacity_holds
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateGroup, CandidateNode, Candidates, Stage
-from tidemill.decide.placement.eligibility import barred, pool_refusal, worth_launching
+from tidemill.decide.placement.eligibility import barred, pool_refusal, rests_for_gangs, worth_launching
 from tidemill.decide.placement.feasibility_filter import FeasibilityFilter
 from tidemill.decide.placement.launch_options import (
     CostKey,
@@ -318,7 +318,8 @@ class ProblemBuilder:
         for name, launch, end in self._launch_groups.values():
             late = not lasts(item, end, launch.pool, context.now + BOOT)
             opted_out = launch.hourly_cap is not None and not item.terms.overflow
-            if late or opted_out or pool_refusal(item, launch) is not None:
+            rests = rests_for_gangs(context, item, launch)
+            if late or opted_out or rests or pool_refusal(item, launch) is not None:
                 yield name
 
     def _longest_stays(self, item: QueueItem) -> list[timedelta]:
