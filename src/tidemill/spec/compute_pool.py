@@ -193,6 +193,9 @@ class ComputePoolSpec(Model):
     max_expected_duration: Length = LONGEST_BLOCK
     """A longer expected duration of a pod counts as this one, and the pod is drained if it has not finished by then.
     The default is the longest block that EC2 sells: a pod that needs more would wait for ever."""
+    overflow_after: Duration = timedelta(minutes=15)
+    """How much longer than a node takes to boot a pod waits for prepaid capacity that is known to come (a paid block
+    that starts, work that is done by its expected duration) before it gets a node by the hour."""
     preempt_after: Duration | None = timedelta(minutes=15)
     """A pod that would wait longer than this for a node makes resumable pods of lower priority save their work and
     leave. null: never. Pods that are not resumable or not to be disrupted always stay."""

@@ -11,6 +11,7 @@ from tidemill.decide.phases import Phase
 from tidemill.decide.placement.backfill import hold_for_next, hold_for_services
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateNode, Candidates, Stage, find_candidates
 from tidemill.decide.placement.eligibility import refusal, worth_launching
+from tidemill.decide.placement.expected_room import wait_for_room
 from tidemill.decide.placement.explain import Explainer
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, plan_launch
 from tidemill.decide.placement.packing import Packing, Placement, pack
@@ -63,6 +64,7 @@ def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
     hold_for_next(context, queue, candidates)
     wake_at_birthdays(context, queue)
     packing = pack(context, queue, candidates)
+    wait_for_room(context, packing, candidates)
     for placement in packing.placements:
         for candidate in placement.nodes:
             if candidate.group.template is not None:
