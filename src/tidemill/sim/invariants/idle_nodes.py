@@ -36,7 +36,6 @@ class _Idle:
     kube: KubeNode
     history: InstanceHistory
     pool: ComputePool
-    deadline: datetime | None
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -52,9 +51,9 @@ class IdleNodes:
 
     def check(self, truth: Truth) -> Findings:
         now, before, self._since = truth.now(), self._since, {}
-        kinds = _waiting(truth)
-        idle = _idle_nodes(truth) if kinds else []
-        if not idle:
+        idle = _idle_nodes(truth)
+        kinds = _waiting(truth) if idle else []
+        if not kinds:
             return
         replicas = _replicas(truth)
         gangs = [items[0] for items in kinds if len(items[0]) > 1]
@@ -94,7 +93,7 @@ def _idle_nodes(truth: Truth) -> list[_Idle]:
             continue
         pool = truth.spec.pools.get(history.now.pool)
         if pool is not None:
-            found.append(_Idle(nodes[history.now.id], history, pool, truth.deadline_of(history)))
+            found.append(_Idle(nodes[history.now.id], history, pool))
     return found
 
 
@@ -128,7 +127,8 @@ def _rooms(truth: Truth, items: list[Item], idle: Iterable[_Idle]) -> Iterable[l
 
 def _has_time(truth: Truth, pod: Pod, node: _Idle, replicas: Replicas) -> bool:
     """It would be done, or have written its first checkpoint, well before the node is emptied."""
-    if node.deadline is None:
+    deadline = truth.deadline_of(node.history)
+    if deadline is None:
         return True
     terms, rules = pod.terms, node.pool.spec
     said = terms.expected if terms.expected is not None else rules.default_duration
@@ -139,7 +139,7 @@ def _has_time(truth: Truth, pod: Pod, node: _Idle, replicas: Replicas) -> bool:
     leaving = terms.grace + terms.checkpoint_time + (rules.drain.lead or _NOTHING)
     here = replicas.get(node.history.now.source.label, [])
     moving = sum((other.terms.load + other.terms.grace for other in here), _NOTHING)
-    return truth.now() + terms.load + (run or _NOTHING) + leaving + moving + TIME_SLACK <= node.deadline
+    return truth.now() + terms.load + (run or _NOTHING) + leaving + moving + TIME_SLACK <= deadline
 
 
 def _kept_for_others(

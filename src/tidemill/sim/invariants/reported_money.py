@@ -17,6 +17,7 @@ from tidemill.report import status
 from tidemill.report.costs import Costs
 from tidemill.report.holdings import HoldingRecords, holdings
 from tidemill.report.ledger_costs import ledger_costs
+from tidemill.report.rows import Status
 from tidemill.report.savings import Savings
 from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.invariants.truth import Findings, Truth
@@ -45,10 +46,11 @@ class ReportedMoney:
             for intent, fee in _sold(truth)
             if intent.state_at and month_of(intent.state_at) == month_of(now)
         )
-        for view, usd in _fees_in_views(truth, tick):
+        shown = status(truth.spec, tick.world, tick.plan)
+        for view, usd in _fees_in_views(truth, tick, shown):
             if abs(usd - fees) > CENT:
                 yield 16, (view, f"fees of ${usd:,.2f}, AWS charged ${fees:,.2f} this month")
-        yield from _check_blocks(truth, tick)
+        yield from _check_blocks(truth, tick, shown)
         yield from _check_costs(truth, now)
 
 
@@ -81,24 +83,24 @@ def _sold(truth: Truth) -> Iterator[tuple[PurchaseIntent, int]]:
             yield intent, 0
 
 
-def _fees_in_views(truth: Truth, tick: Tick) -> Iterator[tuple[str, float]]:
+def _fees_in_views(truth: Truth, tick: Tick, shown: Status) -> Iterator[tuple[str, float]]:
     """This month's, wherever they are shown."""
     now, spending = truth.now(), truth.ledger.spending(truth.now())
     yield "ledger", spending.fees_usd
     if month_of(tick.world.now) == month_of(now):
         yield "metrics", tick.world.spending.fees_usd
-        yield "status", status(truth.spec, tick.world, tick.plan).money.fees_usd
+        yield "status", shown.money.fees_usd
 
 
-def _check_blocks(truth: Truth, tick: Tick) -> Findings:
+def _check_blocks(truth: Truth, tick: Tick, shown: Status) -> Findings:
     """`tidemill blocks` and the blocks of `status`: what each was paid for, its extensions included."""
     world, books = tick.world, HoldingRecords(truth.ledger.purchases(), truth.ledger.adoptions())
     listed = holdings(truth.spec, world.reservations, (), books, world.now)
-    for view, rows in (("blocks", listed), ("status", status(truth.spec, world, tick.plan).blocks)):
-        shown = {row.id: row.fee_usd for row in rows}
+    for view, rows in (("blocks", listed), ("status", shown.blocks)):
+        fees = {row.id: row.fee_usd for row in rows}
         for purchase in truth.cloud.purchases:
             ids = purchase.reservation_ids
-            if not purchase.intent_id or not shown.keys() >= set(ids):
+            if not purchase.intent_id or not fees.keys() >= set(ids):
                 continue
             usd = purchase.fee_usd if purchase.paid else 0
             usd += sum(
@@ -106,7 +108,7 @@ def _check_blocks(truth: Truth, tick: Tick) -> Findings:
                 for extension in truth.cloud.bought_extensions
                 if extension.paid and extension.reservation_id in ids
             )
-            told = sum(shown[id_] for id_ in ids)
+            told = sum(fees[id_] for id_ in ids)
             # The fee of an UltraServer is divided over its blocks in whole dollars.
             if abs(told - usd) >= len(ids):
                 yield 16, (view, f"{', '.join(ids)} for ${told:,}, AWS charged ${usd:,}")
