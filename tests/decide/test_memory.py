@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from hypothesis import strategies as st
 from benchmarks import rehearsal as month
 from benchmarks.vopr.generate import as_text, generate
 from tests.decide import builders
-from tests.decide.builders import pool, spec, world
+from tests.decide.builders import block, pool, spec, world
+from tests.decide.purchases import buying, intent
 from tests.decide.worlds import SPEC, worlds
 from tidemill.decide import Memory, decide
 from tidemill.decide.placement.explain import Explainer
+from tidemill.decide.purchasing import window_proposals
+from tidemill.decide.purchasing.window_coverage import first_gap
 from tidemill.decide.queue_item import QueueItem
 from tidemill.model.changes import changed
 from tidemill.model.errors import InvariantViolated
@@ -85,6 +89,43 @@ def test_every_tick_of_a_drawn_platform_is_decided_the_same_from_nothing(seed: i
     with suppress(InvariantViolated):  # that is judged elsewhere
         Rehearsal(loaded.spec, loaded.scenario, seed, decide=side_by_side).run()
     assert side_by_side.decided
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    blocks=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 10), st.integers(1, 4)), max_size=3),
+    state=st.sampled_from(["", "proposed", "confirmed", "refused"]),
+    hours=st.lists(st.integers(0, 50), min_size=2, max_size=9),
+)
+def test_a_window_that_asked_for_nothing_asks_when_it_would_without_memory(
+    blocks: list[tuple[int, int, int]], state: str, hours: list[int]
+):
+    """The same reservations and purchases, later and later: two days before the window until it is over."""
+    held = [
+        block(f"cr-{number}", starts_in=f"{starts}d", ends_in=f"{starts + days}d", count=count)
+        for number, (starts, days, count) in enumerate(blocks)
+    ]
+    documents, side_by_side = buying(), SideBySide()
+    there = world(held, *([intent(state)] if state else []))
+    for passed in accumulate(hours):
+        side_by_side(documents, replace(there, now=there.now + timedelta(hours=passed)))
+
+
+def test_a_window_at_rest_is_looked_at_again_when_its_coverage_may_change(monkeypatch: pytest.MonkeyPatch):
+    looked: list[timedelta] = []
+    look = first_gap
+
+    def looking(*about: Any) -> Any:
+        looked.append(about[-1] - builders.NOW)
+        return look(*about)
+
+    monkeypatch.setattr(window_proposals, "first_gap", looking)
+    memory, documents = Memory(), buying()
+    there = world(block(starts_in="1d", ends_in="10d", count=4))
+    for hour in range(0, 72, 6):
+        decide(documents, replace(there, now=there.now + timedelta(hours=hour)), memory)
+    # At first, as its block may count from, and as block and window begin.
+    assert looked == [timedelta(hours=hour) for hour in (0, 24, 48)]
 
 
 def test_a_queue_that_did_not_change_is_not_told_again(monkeypatch: pytest.MonkeyPatch):

@@ -12,8 +12,11 @@ from benchmarks import rehearsal as month
 from tests.sim import scenario_builder as given
 from tests.sim.scenario_builder import scenario_with, without
 from tests.sim.test_mutants import CASES
+from tidemill.engine.loop import Tick
 from tidemill.model.plan import Terminate
-from tidemill.sim.invariants.truth import Finding, Truth
+from tidemill.model.reasons import HoldKind
+from tidemill.sim.invariants.promises import _ON_ITS_WAY, Promises
+from tidemill.sim.invariants.truth import Finding, Truth, Violation
 from tidemill.sim.invariants.workloads import GANG_BOUND, Gangs, Orphans, _is_karpenters, _members, _useless
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec.units import format_instant
@@ -48,6 +51,22 @@ def every_orphan(truth: Truth) -> Iterator[Finding]:
         why, since, bound = _useless(truth, history)
         if since is not None and truth.able_for(since, truth.now()) > bound:
             yield 7, (history.now.id, f"{why} since {format_instant(since)}")
+
+
+class EveryWait:
+    """All that a plan says of waiting pods, each time."""
+
+    def __init__(self) -> None:
+        self.since: dict[str, tuple[tuple[HoldKind, str], datetime]] = {}
+
+    def read(self, tick: Tick) -> dict[str, datetime]:
+        before, self.since = self.since, {}
+        for unmet in tick.plan.unmet:
+            if unmet.reason.kind in _ON_ITS_WAY:
+                told = (unmet.reason.kind, unmet.reason.name)
+                same, since = before.get(unmet.pod, (told, tick.world.now))
+                self.since[unmet.pod] = (told, since if same == told else tick.world.now)
+        return {pod: since for pod, (_, since) in self.since.items()}
 
 
 def compared(rehearsal: Rehearsal) -> tuple[int, int]:
@@ -95,6 +114,24 @@ def test_a_node_that_worked_and_is_then_kept_although_drained_is_found() -> None
     )
     _, orphans = compared(scenario.prepare(decide=without(Terminate)))
     assert orphans
+
+
+def test_since_when_a_pod_is_told_that_its_node_comes_is_known_as_from_reading_every_plan() -> None:
+    rehearsal = Rehearsal(month.spec(8), month.scenario(2, 8, 60), 1)
+    promises, every, noted = Promises(), EveryWait(), 0
+    check = rehearsal.invariants.check_tick
+
+    def checked(tick: Tick) -> Violation | None:
+        nonlocal noted
+        assert not list(promises._judge_waits(rehearsal._truth, tick))
+        told = every.read(tick)
+        assert {pod: since for pod, (_, since) in promises._on_its_way.items()} == told
+        noted += len(told)
+        return check(tick)
+
+    rehearsal.invariants.check_tick = checked  # type: ignore[method-assign]
+    rehearsal.run()
+    assert noted
 
 
 @pytest.mark.parametrize(("seed", "more"), [(1, {}), (2, {"suspended_jobs": True})])

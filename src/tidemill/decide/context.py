@@ -53,6 +53,7 @@ class DecisionContext:
         self.memory = (memory if memory is not None else Memory()).about(spec)
         self._last_unmet = self.memory.of(_LastUnmet).unmet
         self.reservations: dict[str, Reservation] = {r.id: r for r in world.reservations}
+        self._tagged: dict[str, list[Reservation]] | None = None  # by intent
         self.workloads: dict[str, Workload] = {workload.name: workload for workload in world.workloads}
         if any(template.pool.spec.admitted_pods_only for template in self.templates.values()):
             self._tolerate_held()
@@ -100,6 +101,14 @@ class DecisionContext:
                 if not tolerates(shape.tolerations, HELD):
                     added = replace(shape, tolerations=(*shape.tolerations, TOLERATES_HELD))
                     self.workloads[name] = replace(workload, shape=added)
+
+    def tagged(self, intent_id: str) -> list[Reservation]:
+        """The reservations that carry the tag of a purchase, by id."""
+        if self._tagged is None:
+            self._tagged = {}
+            for one in sorted(self.world.reservations, key=lambda one: one.id):
+                self._tagged.setdefault(one.intent_id, []).append(one)
+        return self._tagged.get(intent_id, [])
 
     def shared(self, reservation: Reservation) -> bool:
         """Several pools may use it, so no pool keeps its nodes up without work."""

@@ -37,6 +37,15 @@ class _Books:
     adoptions: tuple[Adoption, ...]
     spending: Spending
 
+    def sharing(self, last: _Books) -> _Books:
+        """With the very same lists as last time where nothing in them changed."""
+        return _Books(
+            last.launches if self.launches == last.launches else self.launches,
+            last.purchases if self.purchases == last.purchases else self.purchases,
+            last.adoptions if self.adoptions == last.adoptions else self.adoptions,
+            self.spending,
+        )
+
 
 def budgets(
     written: tuple[DisruptionBudget, ...], workloads: Iterable[Workload]
@@ -201,10 +210,9 @@ class Observer:
 
     def _read_ledger(self) -> bool:
         try:
-            ledger = self._ledger
-            self._books = _Books(
-                ledger.launches(), ledger.purchases(), ledger.adoptions(), ledger.spending(self._clock.now())
-            )
+            ledger, last, now = self._ledger, self._books, self._clock.now()
+            read = _Books(ledger.launches(), ledger.purchases(), ledger.adoptions(), ledger.spending(now))
+            self._books = read if last is None else read.sharing(last)
         except PortError:
             if self._books is None:
                 raise

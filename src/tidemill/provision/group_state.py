@@ -7,7 +7,7 @@ ordinary drain empties it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -118,17 +118,12 @@ class GroupState:
 
     # --- what groups add to the reservations --------------------------------------------------------
 
-    def scale_downs(self, spec: Spec, reservation: Reservation) -> tuple[tuple[str, datetime], ...]:
-        """By pool: when its group on this reservation is emptied before the end."""
+    def scale_downs(
+        self, spec: Spec, reservations: Iterable[Reservation]
+    ) -> dict[str, tuple[tuple[str, datetime], ...]]:
+        """By reservation and pool: when its group on it is emptied before the end."""
         by_name = {group.node_group or group.shape.name: group for group in self.groups}
-        found: list[tuple[str, datetime]] = []
-        for pool in spec.pools.values():
-            key = GroupKey(pool.name, reservation.source, reservation.instance_type, reservation.zone)
-            group = by_name.get(group_name(spec.platform.spec.deployment, key))
-            at = None if group is None else emptied_at(group, deadline_of(reservation, pool.spec.provisioner))
-            if at is not None:
-                found.append((pool.name, at))
-        return tuple(found)
+        return {one.id: tuple(_scale_downs(spec, one, by_name)) for one in reservations} if by_name else {}
 
     # --- what groups add to the instances -----------------------------------------------------------
 
@@ -188,6 +183,17 @@ class GroupState:
             if (group.node_group or group.shape.name).endswith(reservation.id):
                 return deadline_of(reservation, provisioner)
         return None
+
+
+def _scale_downs(
+    spec: Spec, reservation: Reservation, by_name: Mapping[str, Group]
+) -> Iterator[tuple[str, datetime]]:
+    for pool in spec.pools.values():
+        key = GroupKey(pool.name, reservation.source, reservation.instance_type, reservation.zone)
+        group = by_name.get(group_name(spec.platform.spec.deployment, key))
+        at = None if group is None else emptied_at(group, deadline_of(reservation, pool.spec.provisioner))
+        if at is not None:
+            yield pool.name, at
 
 
 def _same(before: object, after: tuple[object, ...]) -> bool:

@@ -110,10 +110,11 @@ class ProvisionedCloud:
     def _with_scale_downs(self, listed: Sequence[Reservation]) -> Sequence[Reservation]:
         """Groups are read once per tick, after this: an action stands there for hours before it fires. The same objects
         while nothing about them changed."""
-        if not uses_groups(self._spec):
+        readable = [one for one in listed if not one.unread]
+        if not (readable and uses_groups(self._spec)):
             return listed
         try:
-            found = {one.id: self._state.scale_downs(self._spec, one) for one in listed if not one.unread}
+            found = self._state.scale_downs(self._spec, readable)
         except PortError:  # the instances are read next, and say so
             return listed
         if not any(found.values()):

@@ -175,6 +175,9 @@ def with_expected(
     `firm`: only what may have been bought. A mere proposal keeps others from being proposed and voids no approval.
     """
     held = {reservation.id: reservation for reservation in reservations}
+    tagged: dict[str, list[str]] = {}
+    for reservation in held.values():
+        tagged.setdefault(reservation.intent_id, []).append(reservation.id)
     under_way = MAY_COST if firm else (*OPEN, PurchaseState.CONFIRMED)
     for intent in purchases:
         if intent.id == but or intent.state not in under_way:
@@ -186,12 +189,8 @@ def with_expected(
                 end = intent.end or bound.earliest_end
                 held[block.id] = extended(block, bound.latest_start, end, intent.window)
             continue
-        made = [
-            block
-            for block in held.values()
-            if block.intent_id == intent.id or block.id in intent.reservation_ids
-        ]
-        for block in made or (_expected(intent, owner),):
+        made = {*tagged.get(intent.id, ()), *(id_ for id_ in intent.reservation_ids if id_ in held)}
+        for block in [held[id_] for id_ in made] or [_expected(intent, owner)]:
             held[block.id] = replace(block, bought_for=(*block.bought_for, (block.start, intent.window)))
     return list(held.values())
 

@@ -120,9 +120,8 @@ def reservations_made_by(context: DecisionContext, intent: PurchaseIntent) -> tu
         return (intent.extends,) if seen else ()
     made = [
         one
-        for one in sorted(context.world.reservations, key=lambda one: one.id)
-        if one.intent_id == intent.id
-        and one.instance_type == intent.envelope.instance_type
+        for one in context.tagged(intent.id)
+        if one.instance_type == intent.envelope.instance_type
         and (one.state in LIVE_STATES or (believed and one.id in intent.reservation_ids))
     ]
     if believed:  # a tag is enough to know that it is there; what it is shows once its record can be read

@@ -6,9 +6,9 @@ every query has a fresh answer; then `engine.planner_runner` starts the planner.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from tidemill.decide.purchasing.coverage import missing_gpus, with_expected
@@ -37,6 +37,7 @@ from tidemill.spec.capacity_plan import CapacityPlan
 CHANGE_PAUSE = timedelta(minutes=10)
 # For a gap that is over sooner than this no block can be bought any more: EC2 sells from half an hour ahead.
 TOO_LATE = timedelta(hours=1)
+_FIRST_DAY = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +158,49 @@ def planning_round(spec: Spec, world: World, learned_gpus: Mapping[str, int]) ->
 # --- what is held and missing -------------------------------------------------------------------------
 
 
+class _Books:
+    """Reservations and purchases as keys of what follows from them, compared by identity: the world keeps what did not
+    change, and to hash every field of each would take longer than most answers."""
+
+    __slots__ = ("purchases", "reservations")
+
+    def __init__(self, reservations: tuple[Reservation, ...], purchases: tuple[PurchaseIntent, ...]) -> None:
+        self.reservations, self.purchases = reservations, purchases
+
+    def __hash__(self) -> int:
+        return hash((id(self.reservations), id(self.purchases)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Books):
+            return NotImplemented
+        return self.reservations is other.reservations and self.purchases is other.purchases
+
+
 def held_and_expected(
-    spec: Spec, reservations: Iterable[Reservation], purchases: Iterable[PurchaseIntent], now: datetime
+    spec: Spec,
+    reservations: tuple[Reservation, ...],
+    purchases: tuple[PurchaseIntent, ...],
+    now: datetime,
 ) -> tuple[Reservation, ...]:
     """Our reservations that a pool can use, and those that open purchases may still bring."""
+    found = _ever_held(spec, _Books(reservations, purchases))
+    return tuple(one for one in found if one.end is None or one.end > now)
+
+
+@lru_cache(maxsize=16)
+def _ever_held(spec: Spec, books: _Books) -> tuple[Reservation, ...]:
+    """Those that are over too."""
     owner = spec.platform.spec.deployment
     # A block that starts as soon as it is approved counts from now: else it would be proposed twice.
     at_once = {
-        purchase.id: purchase.envelope.earliest_start for purchase in purchases if _is_planned(spec, purchase)
+        purchase.id: purchase.envelope.earliest_start
+        for purchase in books.purchases
+        if _is_planned(spec, purchase)
     }
+    held = with_expected(books.reservations, books.purchases, owner)
     return tuple(
         replace(reservation, start=at_once[reservation.id]) if reservation.id in at_once else reservation
-        for reservation in live_reservations(with_expected(reservations, purchases, owner), now)
+        for reservation in live_reservations(held, _FIRST_DAY)
         if reservation.owner == owner and _serves_some_pool(spec, reservation)
     )
 
@@ -184,7 +216,6 @@ def _is_planned(spec: Spec, intent: PurchaseIntent) -> bool:
     return plan is not None and plan.spec.calendar is not None
 
 
-@lru_cache(maxsize=64)
 def missing_over_horizon(
     spec: Spec,
     plan_name: str,
@@ -193,16 +224,26 @@ def missing_over_horizon(
     purchases: tuple[PurchaseIntent, ...],
     day: datetime,
 ) -> tuple[Step, ...]:
-    """What one plan misses over its horizon, from a grid instant on. Cached: most ticks change nothing of it."""
+    """What one plan misses over its horizon, from a grid instant on. Kept: most ticks change nothing of it."""
+    return _missing_over_horizon(spec, plan_name, learned_gpus, _Books(reservations, purchases), day)
+
+
+@lru_cache(maxsize=64)
+def _missing_over_horizon(
+    spec: Spec, plan_name: str, learned_gpus: int, books: _Books, day: datetime
+) -> tuple[Step, ...]:
     calendar = spec.plans[plan_name].spec.calendar
     assert calendar is not None
-    held = held_and_expected(spec, reservations, purchases, day)
+    held = held_and_expected(spec, books.reservations, books.purchases, day)
     until = day + calendar.horizon + timedelta(days=1)
     return missing_gpus(spec, calendar_demand(spec, plan_name, learned_gpus), held, day, until)
 
 
 def basis(
-    spec: Spec, reservations: Iterable[Reservation], purchases: Iterable[PurchaseIntent], now: datetime
+    spec: Spec,
+    reservations: tuple[Reservation, ...],
+    purchases: tuple[PurchaseIntent, ...],
+    now: datetime,
 ) -> tuple[str, ...]:
     """The blocks that a planner result counts on, named by intent: a purchase that is confirmed changes nothing."""
     found = {

@@ -30,6 +30,7 @@ from tidemill.decide.purchasing.window_coverage import (
     held_for,
     missing_instance_time,
 )
+from tidemill.decide.purchasing.windows_at_rest import WindowsAtRest
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import (
     LEGAL_DURATIONS,
@@ -77,18 +78,27 @@ def cover_window(
     held: list[Reservation],
 ) -> None:
     """`held` includes what open purchases may still bring."""
+    resting = context.memory.of(WindowsAtRest)
+    if resting.still(context, plan, window):
+        return
     opens = window.start - plan.spec.propose_before
     if context.now >= window.end:
+        resting.note(context, plan, window, [])
         return
     if context.now < opens:
         context.wake(opens)
+        resting.note(context, plan, window, [opens])
         return
-    for at in coverage_changes_at(context.spec, held, plan.spec.pool, window):
+    changes_at = list(coverage_changes_at(context.spec, held, plan.spec.pool, window))
+    for at in changes_at:
         context.wake(at)
-    if any(intent.state in OPEN for intent in intents):
+    gap = None
+    if not any(intent.state in OPEN for intent in intents):
+        gap = first_gap(context.spec, held, plan.spec.pool, window, context.now)
+    if gap is None:
+        resting.note(context, plan, window, changes_at)
         return
-    gap = first_gap(context.spec, held, plan.spec.pool, window, context.now)
-    if gap is None or _just_bought(context, intents) or lets_lapse(context, plan, window):
+    if _just_bought(context, intents) or lets_lapse(context, plan, window):
         return
     again = propose_again_at(intents)
     if again is not None and context.now < again:

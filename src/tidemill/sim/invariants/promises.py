@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from tidemill.engine.loop import Tick
 from tidemill.model.alerts import AlertKind
 from tidemill.model.capacity import PREPAID, ReservationState, SourceKind
+from tidemill.model.changes import changed
+from tidemill.model.plan import Unmet
 from tidemill.model.reasons import HoldKind
 from tidemill.report.handover import ServiceMove, hand_over
 from tidemill.sim.cloud.block_end import block_deadline
@@ -59,7 +61,8 @@ class Promises:
         self._looked_at = datetime.min.replace(tzinfo=UTC)
         self._forecasts: list[_Forecast] = []
         self._moved: list[_Forecast] = []  # those of which a service must have left by a certain time
-        self._on_its_way: dict[str, tuple[tuple[HoldKind, str], datetime]] = {}
+        self._unmet: tuple[Unmet, ...] = ()  # of the last plan
+        self._on_its_way: dict[str, tuple[Unmet, datetime]] = {}  # what a pod was told, and since when
         self._alerts: set[str] = set()
 
     def check(self, truth: Truth, tick: Tick) -> Findings:
@@ -121,14 +124,17 @@ class Promises:
     # --- pods that wait -----------------------------------------------------------------------------
 
     def _judge_waits(self, truth: Truth, tick: Tick) -> Findings:
-        before, self._on_its_way = self._on_its_way, {}
-        for unmet in tick.plan.unmet:
-            if unmet.reason.kind not in _ON_ITS_WAY:
-                continue
-            told = (unmet.reason.kind, unmet.reason.name)
-            same, since = before.get(unmet.pod, (told, tick.world.now))
-            since = since if same == told else tick.world.now
-            self._on_its_way[unmet.pod] = (told, since)
+        """What was said of a pod at the last tick, in the very same object, is noted already; time passes for all."""
+        gone, said = changed(self._unmet, tick.plan.unmet)
+        self._unmet = tick.plan.unmet
+        before = {unmet.pod: self._on_its_way.pop(unmet.pod, None) for unmet in gone}
+        for unmet in said:
+            if unmet.reason.kind in _ON_ITS_WAY:
+                known = before.get(unmet.pod)
+                told_again = known is not None and _told(known[0]) == _told(unmet)
+                since = known[1] if known is not None and told_again else tick.world.now
+                self._on_its_way[unmet.pod] = (unmet, since)
+        for unmet, since in self._on_its_way.values():
             if truth.able_for(since, tick.world.now) > NODE_COMES_WITHIN and not truth.faults_since(since):
                 yield (
                     15,
@@ -165,6 +171,10 @@ class Promises:
                 yield 15, (alert.key, f"{block.id} is {block.state.value}")
             elif alert.kind is AlertKind.SHORT_DELIVERY and block.count >= truth.cloud.sale(block.id)[1]:
                 yield 15, (alert.key, f"{block.id} has all of its {block.count} instances")
+
+
+def _told(unmet: Unmet) -> tuple[HoldKind, str]:
+    return unmet.reason.kind, unmet.reason.name
 
 
 def _undisturbed(truth: Truth, made: _Forecast) -> ServiceTruth | None:
