@@ -40,11 +40,21 @@ def test_an_engine_that_leaves_paid_nodes_idle_trips_number_13_and_the_real_one_
     assert all(job.state == "finished" for job in scenario.run().cluster.jobs.values())
 
 
+APART = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": {"app": "fit"}}}
+        ]
+    }
+}
 RIGHTLY_IDLE = {
     "too little time is left": waiting(jobs=[given.job(at=("1h",), lasts="3h")]),
     "another namespace": waiting(pool=given.pool(allowedNamespaces=["vision"]), jobs=[given.job(at=("1h",))]),
     "another node selector": waiting(jobs=[given.job(at=("1h",), nodeSelector={"tier": "none"})]),
     "a gang that is too large": waiting(jobs=[given.job(at=("1h",), nodes=3, lasts="20m")]),
+    "a gang that must be in one zone and whose pods keep out of each other's": waiting(
+        jobs=[given.job(at=("1h",), nodes=2, lasts="20m", labels={"app": "fit"}, affinity=APART)]
+    ),
     "hours without an engine": waiting(
         jobs=[given.job(at=("1h",), lasts="10m")], faults=[given.fault("50m", "engine-absent", duration="2h")]
     ),

@@ -15,7 +15,9 @@ from tidemill.model.capacity import PREPAID
 from tidemill.model.nodes import KubeNode
 from tidemill.model.pods import Pod, PodPhase
 from tidemill.sim.cloud.instances import InstanceHistory
+from tidemill.sim.cluster.scheduler_filters import PodSelector
 from tidemill.sim.invariants.truth import Findings, Truth
+from tidemill.spec import names
 from tidemill.spec.compute_pool import ComputePool, Provisioner
 from tidemill.spec.units import format_instant
 
@@ -58,7 +60,7 @@ class IdleNodes:
         replicas = _replicas(truth)
         gangs = [items[0] for items in kinds if len(items[0]) > 1]
         for items in kinds:
-            for nodes in _rooms(truth, items, idle):
+            for nodes in _rooms(truth, items, idle) if not _keeps_itself_apart(items[0]) else ():
                 item = next((one for one in items if _has_time(truth, one[0], nodes[0], replicas)), None)
                 if item is None or _kept_for_others(truth, item, nodes, gangs, replicas):
                     continue
@@ -123,6 +125,20 @@ def _rooms(truth: Truth, items: list[Item], idle: Iterable[_Idle]) -> Iterable[l
         if node.kube.name in takers and node.pool.spec.serves(first.namespace):
             rooms.setdefault(node.place, []).append(node)
     return [nodes for nodes in rooms.values() if len(nodes) >= len(items[0])]
+
+
+def _keeps_itself_apart(item: Item) -> bool:
+    """A gang with a rule between its own pods, but for that of one on each host: that each of them fits alone says
+    nothing of all of them."""
+    pod = item[0]
+    shape, labels = pod.shape, dict(pod.shape.labels)
+    terms = [
+        *shape.affinity,
+        *(term for term in shape.anti_affinity if term.topology_key != names.LABEL_HOSTNAME),
+    ]
+    rules = [PodSelector.of_term(term, pod.namespace) for term in terms]
+    rules += [PodSelector.of_spread(one, pod.namespace, shape.labels) for one in shape.spread if one.hard]
+    return len(item) > 1 and any(rule.matches(pod.namespace, labels) for rule in rules)
 
 
 def _has_time(truth: Truth, pod: Pod, node: _Idle, replicas: Replicas) -> bool:
