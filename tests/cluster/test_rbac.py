@@ -55,6 +55,8 @@ def use_everything(stage: KubeStage, home: str) -> set[Call]:
     cluster.request_checkpoint(pod.uid)
     cluster.start_drain(pod.node, DrainReason(DrainKind.EMPTY))
     cluster.cancel_drain(pod.node)
+    cluster.keep_for_jobs(pod.node, stage.now())
+    cluster.cancel_drain(pod.node)
     cluster.announce_node_end(pod.node, stage.now())
     phases = NodePhasePublisher(stage.kube_api, stage.clock)
     phases.tell([NodePhase(pod.node, "ready", "p5", SOURCE, True, "", None)])

@@ -360,6 +360,18 @@ def test_a_cancelled_drain_leaves_nothing_behind(backend: Backend) -> None:
     assert node_now(backend, before.name).drain_reason == second
 
 
+def test_a_node_that_services_leave_is_kept_for_jobs_until_that_is_cancelled(backend: Backend) -> None:
+    before, end = backend.fresh_node(), datetime(2026, 11, 17, 11, 0, tzinfo=UTC)
+    for _ in range(2):
+        backend.cluster.keep_for_jobs(before.name, end)
+        after = node_now(backend, before.name)
+        (taint,) = [taint for taint in after.taints if taint.key == names.TAINT_ENDING]
+        assert (taint.effect, taint.value) == ("NoSchedule", "20261117T110000Z")
+        assert after.draining_since is None
+    backend.cluster.cancel_drain(before.name)
+    assert node_now(backend, before.name).taints == before.taints
+
+
 def test_the_announced_end_of_a_node_can_move(backend: Backend) -> None:
     node = backend.fresh_node()
     for hours in (5, 5, 29):
@@ -501,6 +513,7 @@ def test_a_grace_can_be_shortened_and_never_extended(backend: Backend) -> None:
         lambda cluster: cluster.mark_ready("no-such-node"),
         lambda cluster: cluster.start_drain("no-such-node", DrainReason(DrainKind.EMPTY)),
         lambda cluster: cluster.cancel_drain("no-such-node"),
+        lambda cluster: cluster.keep_for_jobs("no-such-node", datetime(2026, 11, 17, tzinfo=UTC)),
         lambda cluster: cluster.announce_end("no-such-uid", datetime(2026, 11, 17, tzinfo=UTC)),
         lambda cluster: cluster.announce_node_end("no-such-node", datetime(2026, 11, 17, tzinfo=UTC)),
         lambda cluster: cluster.request_checkpoint("no-such-uid"),

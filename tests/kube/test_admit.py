@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from tidemill.kube.admit import TOLERATION, Pin, admitted_pod, admitted_workload, held_again, merged
+from tidemill.kube.admit import TOLERATED, Pin, admitted_pod, admitted_workload, held_again, merged
 from tidemill.kube.writes import owners_of
 from tidemill.model.errors import Refused
 from tidemill.spec import names
 
 PIN = Pin("cr-1", "p5", "2026-11-17T11:00:00Z")
 ANY = {"key": "nvidia.com/gpu", "operator": "Exists"}
+TOLERATIONS = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in TOLERATED]
 
 
 def pod(*gates: str, **spec: Any) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def test_a_pod_loses_our_gate_and_keeps_those_of_others() -> None:
     assert patch is not None
     assert patch["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}]
     assert patch["spec"]["nodeSelector"] == {names.LABEL_SOURCE: "cr-1", names.LABEL_POOL: "p5"}
-    assert patch["spec"]["tolerations"] == [ANY, TOLERATION]
+    assert patch["spec"]["tolerations"] == [ANY, *TOLERATIONS]
     assert patch["metadata"]["annotations"] == {names.ENDS_AT: PIN.ends_at}
 
 
@@ -45,11 +46,11 @@ def test_a_pod_without_our_gate_is_left_alone() -> None:
     assert admitted_pod(pod("kueue.x-k8s.io/admission"), PIN) is None
 
 
-@pytest.mark.parametrize("known", [TOLERATION, {"operator": "Exists"}])
-def test_a_toleration_is_not_added_twice(known: dict[str, str]) -> None:
-    patch = admitted_pod(pod(names.GATE, tolerations=[known]), PIN)
+@pytest.mark.parametrize("known", [TOLERATIONS, [{"operator": "Exists"}]])
+def test_a_toleration_is_not_added_twice(known: list[dict[str, str]]) -> None:
+    patch = admitted_pod(pod(names.GATE, tolerations=known), PIN)
     assert patch is not None
-    assert patch["spec"]["tolerations"] == [known]
+    assert patch["spec"]["tolerations"] == known
 
 
 def test_a_whole_job_is_pinned_and_released_in_one_patch() -> None:

@@ -57,6 +57,9 @@ class ReadOnlyCluster:
     def start_drain(self, node: str, reason: DrainReason) -> None:
         _refuse("drain a node")
 
+    def keep_for_jobs(self, node: str, ends_at: datetime) -> None:
+        _refuse("close a node to services")
+
     def cancel_drain(self, node: str) -> None:
         _refuse("cancel a drain")
 

@@ -21,6 +21,7 @@ from tidemill.model.plan import (
     CancelDrain,
     Evict,
     ForceDelete,
+    KeepForJobs,
     MarkReady,
     Outcome,
     Recreate,
@@ -73,6 +74,7 @@ _OF_NODES: dict[type, str] = {
     MarkReady: "Opened",
     StartDrain: "Draining",
     CancelDrain: "DrainCancelled",
+    KeepForJobs: "KeptForJobs",
 }
 
 
@@ -111,7 +113,7 @@ def _told(action: Action, pods: dict[str, Pod], nodes: dict[str, Node]) -> Itera
         case Evict(uid) | ForceDelete(uid) | Recreate(uid) | RequestCheckpoint(uid):
             if uid in pods:
                 yield _pod(pods[uid]), _OF_PODS[type(action)]
-        case MarkReady(name) | StartDrain(name) | CancelDrain(name):
+        case MarkReady(name) | StartDrain(name) | CancelDrain(name) | KeepForJobs(name):
             yield _node(name), _OF_NODES[type(action)]
         case Terminate(instance_id):
             node = nodes.get(instance_id)

@@ -14,6 +14,7 @@ from tidemill.decide.deadlines import NO_END, End, deadline_of, pod_lead
 from tidemill.decide.memory import Memory
 from tidemill.decide.node_table import Ending, EndingGroup, NodeTable, NodeView
 from tidemill.decide.overflow import money_runs_out_at
+from tidemill.decide.phases import Phase
 from tidemill.decide.pool_templates import HELD, TOLERATES_HELD, PoolTemplate, templates
 from tidemill.decide.premises import RecordedSpending
 from tidemill.decide.queue_item import QueueItem
@@ -229,7 +230,7 @@ class DecisionContext:
             group.end_of = (None, None) if self._somebody_moves_slowly else of
         self._ends[ending] = end
         for view in group.views if group.alone or end is not group.end else group.fresh:
-            view.end(end.deadline, end.drain_from)
+            self._end_view(view, end, group.lead)
             instance = view.node.instance
             if instance is not None and instance.ends_at is not None:
                 self._end_alone(view, instance.ends_at)
@@ -238,6 +239,32 @@ class DecisionContext:
                     view.drain_from = instance.launched_at
         group.end, group.fresh = end, []
 
+    def _end_view(self, view: NodeView, end: End, longest: timedelta) -> None:
+        """A node without a service drains for the sake of its jobs. From when services leave its source on, it is only
+        closed to them."""
+        view.closes_from = None
+        view.end(end.deadline, end.drain_from)
+        template, kube = view.facts.template, view.node.kube
+        if not self._somebody_moves_slowly or end.deadline is None or end.drain_from is None or kube is None:
+            return
+        if (
+            template is None
+            or template.by_karpenter
+            or view.phase is Phase.DRAINING
+            or self._has_service(view)
+        ):
+            return
+        own = end.deadline - max(longest, template.pool.spec.drain.lead or longest)
+        if own > end.drain_from and view.source.kind in PREPAID:
+            view.closes_from = end.drain_from
+            view.end(end.deadline, own)
+
+    def _has_service(self, view: NodeView) -> bool:
+        """A pod of a workload that moves by a method or within a budget."""
+        return any(
+            pod.workload in self.workloads or pod.workload in self.disruptions_at_once for pod in view.pods
+        )
+
     def _end_alone(self, view: NodeView, at: datetime) -> None:
         """AWS has announced the end of this node: an interruption or a retirement."""
         view.deadline = min(at, view.deadline or at)
@@ -245,7 +272,7 @@ class DecisionContext:
         view.drain_from = min(view.deadline - lead, view.drain_from or view.deadline)
 
     def end_of(self, source: Source, pool_name: str, provisioner: Provisioner) -> End:
-        """One lead for all nodes of a source in a pool: they end together, so they drain together."""
+        """Of new nodes of a source in a pool, and of those with services: the earlier of its two drains."""
         ending = (pool_name, provisioner, source)
         end = self._ends.get(ending)
         if end is None:

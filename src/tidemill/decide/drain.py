@@ -20,6 +20,7 @@ from tidemill.model.plan import (
     CancelDrain,
     Evict,
     ForceDelete,
+    KeepForJobs,
     StartDrain,
     Terminate,
 )
@@ -36,6 +37,8 @@ from tidemill.model.reasons import (
     TerminateReason,
 )
 from tidemill.model.warning_reasons import WarningKind, WarningReason
+from tidemill.spec import names
+from tidemill.spec.units import read_instant_in_taint
 
 # Between the forced delete and the deadline, beyond the pod's grace: one slow call and one lost tick.
 FORCE_MARGIN = timedelta(minutes=1)
@@ -51,6 +54,7 @@ def drain(context: DecisionContext) -> None:
     for view in _concerned(context):
         if view.ending:
             continue
+        _close_to_services(context, view)
         if (
             view.pods
             and view.deadline is not None
@@ -84,13 +88,32 @@ def drain(context: DecisionContext) -> None:
             _empty(context, view, allowed)
 
 
+def _close_to_services(context: DecisionContext, view: NodeView) -> None:
+    """Else a replica that leaves another node of the source would land here, and move again."""
+    kube, deadline = view.node.kube, view.deadline
+    if kube is None or view.phase is not Phase.READY:
+        return
+    closed = next((taint.value for taint in kube.taints if taint.key == names.TAINT_ENDING), None)
+    if closed is not None:
+        until = read_instant_in_taint(closed)
+        if until is not None and (deadline is None or deadline - until > END_MOVED):
+            extended = StepReason(StepKind.SOURCE_EXTENDED, view.source.label)
+            context.do(CancelDrain(view.node.name, extended))
+    elif view.closes_from is not None and deadline is not None:
+        if context.now >= view.closes_from:
+            leave = StepReason(StepKind.SERVICES_LEAVE, view.source.label)
+            context.do(KeepForJobs(view.node.name, deadline, leave))
+        else:
+            context.wake(view.closes_from)
+
+
 def _concerned(context: DecisionContext) -> list[NodeView]:
     """Without calm nodes whose drain is still to come: they only need a tick when it begins."""
     due = False
     for group in context.table.groups.values():
         drain_from = group.end.drain_from if group.end is not None else None
         if drain_from is not None and context.now >= drain_from:
-            due = True
+            due = True  # of some of its nodes: others may only be closed to services
         elif any(view.calm for view in group.views):
             context.wake(drain_from)
     if not due:
@@ -99,7 +122,9 @@ def _concerned(context: DecisionContext) -> list[NodeView]:
     return [
         view
         for view in context.views
-        if not view.calm or (view.drain_from is not None and now >= view.drain_from)
+        if not view.calm
+        or (view.drain_from is not None and now >= view.drain_from)
+        or (view.closes_from is not None and now >= view.closes_from)
     ]
 
 

@@ -16,12 +16,14 @@ from tidemill.decide.node_cache import NodeCache, NodeFacts
 from tidemill.decide.phases import Phase
 from tidemill.model.capacity import PREPAID, Reservation, Source
 from tidemill.model.changes import different
+from tidemill.model.labels import Taint
 from tidemill.model.nodes import Node
 from tidemill.model.pods import Pod
 from tidemill.model.resources import Resources
 from tidemill.model.world import World
-from tidemill.spec import Spec
+from tidemill.spec import Spec, names
 from tidemill.spec.compute_pool import ComputePool, Provisioner
+from tidemill.spec.units import read_instant_in_taint
 
 _PodsOf = Callable[[str, tuple[Pod, ...]], tuple[Pod, ...]]  # bound to a Kubernetes node
 Ending = tuple[str, Provisioner, Source]  # a pool's nodes of one source end together
@@ -37,6 +39,7 @@ class NodeView:
     pods: tuple[Pod, ...]  # bound here, daemons left out
     deadline: datetime | None = None
     drain_from: datetime | None = None
+    closes_from: datetime | None = None  # from then on only jobs start here: services leave its source
     reserved: bool = False  # a pending pod will use it
     ending: bool = False  # this plan drains or terminates it
     calm: bool = False  # before it drains, nothing but placing pods concerns it
@@ -77,9 +80,16 @@ class NodeView:
             return True
         if self.pods and not (facts.all_told and facts.told == self.deadline):
             return False
+        if any(taint.key == names.TAINT_ENDING and not self._is_of(taint) for taint in kube.taints):
+            return False
         if kube.ends_at is None:
             return not (kube.deadline_agent and facts.source.kind in PREPAID)
         return facts.source.kind not in PREPAID or abs(kube.ends_at - self.deadline) <= END_MOVED
+
+    def _is_of(self, taint: Taint) -> bool:
+        """It was put there for this end."""
+        until = read_instant_in_taint(taint.value)
+        return until is not None and self.deadline is not None and self.deadline - until <= END_MOVED
 
 
 @dataclass(slots=True)

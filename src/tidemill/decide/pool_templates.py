@@ -19,6 +19,8 @@ from tidemill.spec.compute_pool import ComputePool, Provisioner, SourceSpec, mat
 from tidemill.spec.node_class import fingerprint
 
 HELD = Taint(names.TAINT_HELD)  # of pools that take only admitted pods
+ENDING = Taint(names.TAINT_ENDING)
+TOLERATES_ENDING = Toleration(names.TAINT_ENDING, "Exists")  # what admission adds to a pod too
 TOLERATES_HELD = Toleration(names.TAINT_HELD, "Exists")  # what admission adds to a pod
 
 

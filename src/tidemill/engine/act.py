@@ -22,6 +22,7 @@ from tidemill.model.plan import (
     CancelDrain,
     Evict,
     ForceDelete,
+    KeepForJobs,
     Launch,
     MarkReady,
     Outcome,
@@ -156,6 +157,8 @@ class Actor:
                 cluster.start_drain(node, reason)
             case CancelDrain(node):
                 cluster.cancel_drain(node)
+            case KeepForJobs(node, ends_at):
+                cluster.keep_for_jobs(node, ends_at)
             case AnnounceEnd(pod, ends_at):
                 cluster.announce_end(pod, ends_at)
             case AnnounceNodeEnd(node, ends_at):

@@ -15,7 +15,8 @@ from tidemill.kube.writes import Object, Patch
 from tidemill.model.errors import Refused
 from tidemill.spec import names
 
-TOLERATION = {"key": names.TAINT_HELD, "operator": "Exists", "effect": "NoSchedule"}
+# Of nodes for admitted pods, and of nodes that services leave for the end of their source.
+TOLERATED = (names.TAINT_HELD, names.TAINT_ENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +136,16 @@ def _selects(kind: str, spec: Object, key: str) -> bool:
 
 def _pinned(spec: Object, selector: Mapping[str, str | None]) -> Patch:
     tolerations: Sequence[Any] = spec.get("tolerations") or ()
-    more = [] if any(map(_tolerates, tolerations)) else [TOLERATION]
+    more = [
+        {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+        for key in TOLERATED
+        if not any(_tolerates(one, key) for one in tolerations)
+    ]
     return {"nodeSelector": dict(selector), "tolerations": [*tolerations, *more]}
 
 
-def _tolerates(toleration: Object) -> bool:
-    anything = toleration.get("operator") == "Exists" and toleration.get("key", "") in ("", names.TAINT_HELD)
+def _tolerates(toleration: Object, key: str) -> bool:
+    anything = toleration.get("operator") == "Exists" and toleration.get("key", "") in ("", key)
     return anything and toleration.get("effect", "") in ("", "NoSchedule")
 
 

@@ -25,7 +25,7 @@ from tidemill.model.errors import Gone, Refused, Retryable
 from tidemill.model.reasons import DrainReason
 from tidemill.ports import ClusterView
 from tidemill.spec import names
-from tidemill.spec.units import format_instant
+from tidemill.spec.units import format_instant, instant_in_taint
 
 # How far behind kube-scheduler may be: until then it may bind pods to a node that was tainted.
 SCHEDULER_SEES_IT = timedelta(seconds=5)
@@ -173,10 +173,23 @@ class KubeCluster:
 
         self._change_node(node, drained)
 
+    def keep_for_jobs(self, node: str, ends_at: datetime) -> None:
+        def closed(found: Object) -> Patch | None:
+            taints = found["spec"].get("taints") or []
+            value = instant_in_taint(ends_at)
+            ours = {"key": names.TAINT_ENDING, "value": value, "effect": "NoSchedule"}
+            if any(taint["key"] == ours["key"] and taint.get("value") == value for taint in taints):
+                return None
+            others = [taint for taint in taints if taint["key"] != names.TAINT_ENDING]
+            return {"spec": {"taints": [*others, ours]}}
+
+        self._change_node(node, closed)
+
     def cancel_drain(self, node: str) -> None:
         def kept(found: Object) -> Patch | None:
             taints = found["spec"].get("taints") or []
-            left = [taint for taint in taints if taint["key"] != names.TAINT_DRAINING]
+            ours = (names.TAINT_DRAINING, names.TAINT_ENDING)
+            left = [taint for taint in taints if taint["key"] not in ours]
             notes = _old_drain(found)
             if len(left) == len(taints) and not notes:
                 return None

@@ -123,6 +123,16 @@ class CancelDrain:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepForJobs:
+    """Services leave the source of this node for its end, and must not land here: taint it so that only admitted jobs
+    start, which are done in time. Its own drain comes later. `CancelDrain` takes this back too."""
+
+    node: str
+    ends_at: datetime
+    reason: StepReason
+
+
+@dataclass(frozen=True, slots=True)
 class AnnounceEnd:
     """Tell a pod when its node ends (or that the end moved)."""
 
@@ -228,6 +238,7 @@ Action = (
     | MarkReady
     | StartDrain
     | CancelDrain
+    | KeepForJobs
     | AnnounceEnd
     | AnnounceNodeEnd
     | RequestCheckpoint

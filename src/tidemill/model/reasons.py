@@ -275,6 +275,7 @@ class StepKind(StrEnum):
     NODE_REGISTERED = "node-registered"  # no node check reports on it, and its pool requires none
     NODE_DRAINS = "node-drains"
     PREEMPTED = "preempted"  # name: the pod with a higher priority that it makes room for
+    SERVICES_LEAVE = "services-leave"  # name: the label of the source that ends
     SOURCE_EXTENDED = "source-extended"  # name: the source's label
     INSTANCE_GONE = "instance-gone"  # name: the instance
 

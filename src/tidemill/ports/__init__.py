@@ -157,6 +157,10 @@ class Cluster(Protocol):
         """
         ...
 
+    def keep_for_jobs(self, node: str, ends_at: datetime) -> None:
+        """Taint it for this end: of the pods that are scheduled from now on only admitted jobs tolerate that."""
+        ...
+
     def cancel_drain(self, node: str) -> None:
         """Take the drain taint off. Idempotent."""
         ...

@@ -19,6 +19,7 @@ from tidemill.model.plan import (
     CancelDrain,
     Evict,
     ForceDelete,
+    KeepForJobs,
     Launch,
     MarkReady,
     Plan,
@@ -265,6 +266,8 @@ def action_text(
         case StartDrain():
             weight = Weight.TURN if action.reason.is_end else Weight.ROUTINE
             return f"drains {_subjects(group, pods)}: {why}", weight
+        case KeepForJobs():
+            return f"closes {_subjects(group, pods)} to services: {why}", Weight.ROUTINE
         case CancelDrain():
             return f"cancels the drain of {_subjects(group, pods)}: {why}", Weight.TURN
         case RequestCheckpoint():

@@ -29,6 +29,8 @@ LABEL_HOSTNAME = "kubernetes.io/hostname"
 LABEL_NODE_CLASS = f"{GROUP}/node-class-hash"  # what the node was made from; see spec.fingerprint
 TAINT_STARTUP = f"{GROUP}/starting"  # until the engine marks the node ready
 TAINT_DRAINING = f"{GROUP}/draining"  # value: why
+# Services leave the node's source: only admitted jobs tolerate it. Value: the end (`units`).
+TAINT_ENDING = f"{GROUP}/ending"
 DRAINING_SINCE = f"{GROUP}/draining-since"  # annotation beside that taint; effect NoSchedule
 DRAIN_REASON = f"{GROUP}/drain-"  # prefix of annotations: `DrainReason.to_annotations()`, as in drain-at
 OPENED_AT = f"{GROUP}/opened-at"  # annotation: when the startup taint came off

@@ -123,6 +123,21 @@ def format_instant(value: datetime) -> str:
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+_IN_TAINT = "%Y%m%dT%H%M%SZ"  # a taint's value has no colons
+
+
+def instant_in_taint(value: datetime) -> str:
+    return value.astimezone(UTC).strftime(_IN_TAINT)
+
+
+def read_instant_in_taint(text: str) -> datetime | None:
+    """None: somebody else wrote it."""
+    try:
+        return datetime.strptime(text, _IN_TAINT).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
 def parse_positive_int(value: Any) -> Any:
     """Refuse booleans, which pydantic would accept as 0 and 1."""
     if isinstance(value, bool):

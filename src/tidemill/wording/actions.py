@@ -127,6 +127,7 @@ STEPS: dict[StepKind, Sentence[StepReason]] = {
     StepKind.NODE_REGISTERED: "its accelerators are registered, and no node check reports on it",
     StepKind.NODE_DRAINS: "its node is drained",
     StepKind.PREEMPTED: "it makes room for {name}, whose priority is higher",
+    StepKind.SERVICES_LEAVE: "services leave {name}: until it ends only jobs that are done in time start here",
     StepKind.SOURCE_EXTENDED: "{name} was extended and paid for",
     StepKind.INSTANCE_GONE: "its instance {name} is gone",
 }

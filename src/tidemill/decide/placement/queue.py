@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter, is_
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.pool_templates import HELD, TOLERATES_HELD
+from tidemill.decide.pool_templates import ENDING, HELD, TOLERATES_ENDING, TOLERATES_HELD
 from tidemill.decide.queue_item import Lane, QueueItem, remove_item
 from tidemill.decide.scheduler_rules import tolerates
 from tidemill.model.changes import changed
@@ -216,9 +216,7 @@ def _whole_gang(context: DecisionContext, members: list[Pod], gang: Gang) -> Que
 
 
 def _shapes(context: DecisionContext, pods: tuple[Pod, ...]) -> tuple[PodShape, ...]:
-    """The shapes of gated pods once they are admitted; empty: as they are, because no pool asks for it."""
-    if not any(template.pool.spec.admitted_pods_only for template in context.templates.values()):
-        return ()
+    """The shapes of gated pods once they are admitted."""
     known = context.memory.of(_QueueCache).admitted
     if len(known) > 10_000:
         known.clear()
@@ -228,8 +226,12 @@ def _shapes(context: DecisionContext, pods: tuple[Pod, ...]) -> tuple[PodShape, 
 def _admitted(known: dict[int, tuple[PodShape, PodShape]], shape: PodShape) -> PodShape:
     found = known.get(id(shape))
     if found is None:
-        added = replace(shape, tolerations=(*shape.tolerations, TOLERATES_HELD))
-        found = known[id(shape)] = (shape, shape if tolerates(shape.tolerations, HELD) else added)
+        missing = (
+            toleration
+            for taint, toleration in ((HELD, TOLERATES_HELD), (ENDING, TOLERATES_ENDING))
+            if not tolerates(shape.tolerations, taint)
+        )
+        found = known[id(shape)] = (shape, replace(shape, tolerations=(*shape.tolerations, *missing)))
     return found[1]
 
 

@@ -27,11 +27,11 @@ from tidemill.sim.cluster.node_lifecycle import NodeLifecycle, NodeTruth
 from tidemill.sim.cluster.scheduler import Scheduler
 from tidemill.sim.cluster.services import Services
 from tidemill.sim.cluster.suspended_jobs import SuspendedJobs
-from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth, held_tolerated
+from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth, ending_tolerated, held_tolerated
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.scenario import JobStream, Service
-from tidemill.spec.units import format_instant
+from tidemill.spec.units import format_instant, instant_in_taint
 from tidemill.wording import sentence
 
 
@@ -122,12 +122,20 @@ class SimCluster:
         taints = (*current.taints, taint)
         self._api.put_node(replace(current, taints=taints, draining_since=now, drain_reason=stored))
 
+    def keep_for_jobs(self, node: str, ends_at: datetime) -> None:
+        current = self._api.node(node)
+        others = tuple(taint for taint in current.taints if taint.key != names.TAINT_ENDING)
+        taints = (*others, Taint(names.TAINT_ENDING, instant_in_taint(ends_at)))
+        if taints != current.taints:
+            self._api.put_node(replace(current, taints=taints))
+
     def cancel_drain(self, node: str) -> None:
         current = self._api.node(node)
-        if current.draining_since is None:
+        ours = (names.TAINT_DRAINING, names.TAINT_ENDING)
+        taints = tuple(taint for taint in current.taints if taint.key not in ours)
+        if current.draining_since is None and len(taints) == len(current.taints):
             return
         self._nodes.by_name[node].draining_since = None
-        taints = tuple(taint for taint in current.taints if taint.key != names.TAINT_DRAINING)
         self._api.put_node(replace(current, taints=taints, draining_since=None, drain_reason=None))
 
     def announce_end(self, pod: str, ends_at: datetime) -> None:
@@ -407,4 +415,4 @@ class SimCluster:
 def _admitted(shape: PodShape, pool: str) -> PodShape:
     """A pin is a node selector, and nodes for admitted pods are tolerated; pods of one template stay of one shape."""
     pin = ((names.LABEL_POOL, pool),) if pool else ()
-    return replace(held_tolerated(shape), node_selector=(*shape.node_selector, *pin))
+    return replace(ending_tolerated(held_tolerated(shape)), node_selector=(*shape.node_selector, *pin))

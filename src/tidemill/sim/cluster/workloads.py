@@ -54,6 +54,16 @@ def held_tolerated(shape: PodShape) -> PodShape:
     return replace(shape, tolerations=(*shape.tolerations, TOLERATES_HELD))
 
 
+TOLERATES_ENDING = Toleration(key=names.TAINT_ENDING, operator="Exists")
+
+
+def ending_tolerated(shape: PodShape) -> PodShape:
+    """May run on nodes that services leave: what admission adds to a job."""
+    if TOLERATES_ENDING in shape.tolerations:
+        return shape
+    return replace(shape, tolerations=(*shape.tolerations, TOLERATES_ENDING))
+
+
 def terms_of(template: PodTemplate, duration: timedelta | None = None) -> Terms:
     """`duration` is the true one; a job may declare another, or none."""
     expected: timedelta | None = None

@@ -174,7 +174,7 @@ NEVER_HAPPENS = "never"
 ENGINE_CALLS = (
     "reservations", "instances", "search_offers", "purchase", "search_extensions", "purchase_extension",
     "extensions", "tag_reservation", "untag_reservation", "identity", "launch", "terminate", "console_output",
-    "view", "admit", "mark_ready", "start_drain", "cancel_drain", "announce_end", "announce_node_end",
+    "view", "admit", "mark_ready", "start_drain", "cancel_drain", "keep_for_jobs", "announce_end", "announce_node_end",
     "request_checkpoint", "evict", "delete", "restart", "scale", "is_empty", "remove_node",
     "launches", "write_launch", "purchases", "propose", "advance", "adopt", "adoptions", "remember", "meter",
     "write_block_hours", "block_hours", "metered", "spending",
