@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, Literal
 
 from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, EXTENSION_OPENS_BEFORE_END
@@ -66,6 +67,12 @@ OVER_STATES: Final = NEVER_CAME_STATES | {ReservationState.EXPIRED}
 UNKNOWN_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@lru_cache(maxsize=4096)
+def _source(kind: SourceKind, id_: str) -> Source:
+    """One object for each reservation: it is asked for many times a tick, and compared as often."""
+    return Source(kind, id_)
+
+
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """A Capacity Block, or an on-demand capacity reservation (then `end` may be None).
@@ -105,7 +112,7 @@ class Reservation:
 
     @property
     def source(self) -> Source:
-        return Source(self.kind, self.id)
+        return _source(self.kind, self.id)
 
     @property
     def charged_usd(self) -> int:

@@ -115,6 +115,8 @@ def _short_delivery(intent: PurchaseIntent, blocks: list[Reservation]) -> Iterat
 def _closing(spec: Spec, world: World) -> Iterator[Alert]:
     """Blocks that end before the demand they serve, where nothing else covers the rest."""
     near = {reservation.id for reservation in world.reservations if _is_near(spec, world, reservation)}
+    if not near:
+        return
     held = with_expected(world.reservations, world.purchases, spec.platform.spec.deployment, firm=True)
     for block in (one for one in held if one.id in near):
         for plan in spec.plans.values():

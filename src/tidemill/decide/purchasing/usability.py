@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import pairwise
 
 from tidemill.catalog import InstanceType
@@ -64,6 +65,7 @@ def counts_for(spec: Spec, pool_name: str, block: Reservation) -> bool:
     return not block.listed or why_block_unusable(spec, pool_name, block) is None
 
 
+@lru_cache(maxsize=256)
 def zones_to_buy_in(spec: Spec, pool_name: str, asked: tuple[str, ...]) -> tuple[str, ...] | None:
     """Empty: anywhere; None: the pool could not use a new block anywhere."""
     pool = spec.pools.get(pool_name)

@@ -7,9 +7,10 @@ held is bought again, and a window that nobody approves takes nothing from one t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import pairwise
 
 from tidemill.decide.purchasing.planner.inputs import Step
@@ -146,17 +147,25 @@ def window_named(plan: CapacityPlan | None, name: str) -> DemandWindow | None:
     )
 
 
-def _windows_beside(spec: Spec, pool: str, window: DemandWindow) -> list[DemandWindow]:
+def _windows_beside(spec: Spec, pool: str, window: DemandWindow) -> Sequence[DemandWindow]:
     """The windows that the same blocks may serve, by plan and place in it. This one is among them; one that no document
     has (a week of a calendar) is the last."""
-    windows = [
+    windows = _windows_of(spec, pool, window.instance_type)
+    written = (
+        any(one is window for one in windows) or window in windows
+    )  # to compare every field takes longer
+    return windows if written else (*windows, window)
+
+
+@lru_cache(maxsize=64)
+def _windows_of(spec: Spec, pool: str, instance_type: str) -> tuple[DemandWindow, ...]:
+    return tuple(
         one
         for plan in spec.plans.values()
         if plan.spec.pool == pool
         for one in plan.spec.demand
-        if one.instance_type == window.instance_type
-    ]
-    return windows if window in windows else [*windows, window]
+        if one.instance_type == instance_type
+    )
 
 
 def _supplies(block: Reservation, start: datetime) -> Iterator[_Supply]:
