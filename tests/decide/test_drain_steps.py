@@ -156,6 +156,12 @@ def test_a_pod_that_would_outlast_the_deadline_is_cut_short():
     assert forced.grace_s == 9 * 60 - 5
 
 
+def test_a_pod_whose_grace_is_over_is_not_deleted_again_and_again():
+    """Its kubelet is gone: it is let go with its node, and every tick would only ask once more."""
+    late = ahead(DEADLINE) + timedelta(minutes=2)
+    assert not of(draining(leaving(deleting_until=late), now=late), ForceDelete)
+
+
 def test_a_checkpoint_does_not_hold_back_the_force():
     writing = leaving(
         checkpoint_every="1h", checkpoint_time="30m", checkpoint_requested_at=ago("1m"), grace="1m"

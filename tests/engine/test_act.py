@@ -9,10 +9,11 @@ import pytest
 from tests.decide.builders import ahead, hourly_pool, launch_intent, spec
 from tests.engine.ports import Outside
 from tidemill.model import reasons
-from tidemill.model.errors import Gone, NoCapacity, NotAllowed, OutcomeUnknown, Retryable
+from tidemill.model.errors import Gone, NoCapacity, NotAllowed, OutcomeUnknown, Refused, Retryable
 from tidemill.model.nodes import InstanceState
 from tidemill.model.offers import OfferQuery
 from tidemill.model.plan import (
+    Action,
     Admit,
     AnnounceEnd,
     AnnounceNodeEnd,
@@ -103,6 +104,32 @@ def test_what_found_no_room_time_after_time_is_remembered_for_an_hour(outside: O
     assert [one.times for one in actor.taken_back] == [2]
     outside.clock.pass_time(seconds=3601)
     assert actor.taken_back == ()
+
+
+def tried_at(outside: Outside, action: Action, seconds: int) -> list[int]:
+    """When it was tried, of an action that every plan asks for, every second."""
+    actor, tries = outside.actor(), []
+    for second in range(seconds):
+        tries += [second for _ in actor.carry_out(Plan((action,)))]
+        outside.clock.pass_time(seconds=1)
+    return tries
+
+
+def test_what_is_done_and_has_no_effect_is_done_again_later_and_later(outside: Outside):
+    """Such as a node that a finalizer keeps: every plan removes it."""
+    assert tried_at(outside, RemoveNode("n", GONE), 200) == [0, 1, 2, 7, 17, 37, 77, 157]
+
+
+def test_a_refused_termination_is_tried_again_later_and_later(outside: Outside):
+    """Such as that of an instance which somebody protected."""
+    outside.cloud.before["terminate"] = [Refused("protected")] * 9
+    lost = reasons.TerminateReason(reasons.TerminateKind.KUBELET_LOST)
+    assert tried_at(outside, Terminate("i-1", lost), 100) == [0, 5, 15, 35, 75]
+
+
+def test_a_pod_that_must_go_is_not_kept_waiting_by_a_rest(outside: Outside):
+    due = ForceDelete("a", 40, reasons.EndReason(reasons.EndKind.LAST_SAFE_MOMENT, ahead("1h")))
+    assert tried_at(outside, due, 6) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_failing_action_does_not_stop_the_others(outside: Outside):

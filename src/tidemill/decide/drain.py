@@ -300,7 +300,8 @@ def _never_allows(context: DecisionContext, workload: str) -> bool:
 def _force_if_due(context: DecisionContext, view: NodeView, pod: Pod, deadline: datetime) -> bool:
     last_moment = _last_moment(pod, deadline)
     if pod.deleting_until is not None:
-        due = pod.deleting_until > deadline and _is_hard(view)
+        # Shortened once more; one whose grace is over already goes when its kubelet, or its node, does.
+        due = pod.deleting_until > max(deadline, context.now) and _is_hard(view)
     else:
         due = context.now >= last_moment
         context.wake(last_moment)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import takewhile
 from typing import assert_never
 
 from tidemill.engine.buyer import Buyer
+from tidemill.engine.rests import Rests
 from tidemill.model.errors import Gone, NotYet, OutcomeUnknown, PortError, Refused, TidemillError, label
 from tidemill.model.plan import (
     Action,
@@ -47,16 +48,11 @@ from tidemill.model.reasons import RecreateKind, TerminateKind
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
 from tidemill.spec import Spec, names
 
-# A write that somebody else's claim to the field forbids is tried again after this long, doubled each time: nothing
-# changes before a person does something about it.
-FIRST_REST = timedelta(seconds=5)
-LONGEST_REST = timedelta(minutes=2)
 # The last words of a machine that never became a node, as they are told in an alert.
 CONSOLE_LINES, CONSOLE_CHARACTERS = 20, 2_000
 # Longer than the longest rest between two attempts to admit the same.
 TAKEN_BACK_FORGOTTEN = timedelta(hours=1)
 ONE_TIME = timedelta(seconds=2)
-_Write = tuple[object, ...]  # what is written to which object
 
 
 class Actor:
@@ -68,20 +64,17 @@ class Actor:
         self._spec = spec
         self._clock, self._cloud, self._cluster, self._ledger = clock, cloud, cluster, ledger
         self.buyer = Buyer(spec, clock, cloud, ledger, lacks)
-        self._rests: dict[
-            _Write, tuple[datetime, timedelta]
-        ] = {}  # refused writes: until when, after which pause
+        self.rests = Rests(clock)
         self._taken_back: dict[str, TakenBack] = {}  # by workload
 
     def carry_out(self, plan: Plan, go_on: Callable[[], bool] = lambda: True) -> tuple[Outcome, ...]:
-        """Once `go_on` says no, what is left of the plan is not begun and has no outcome. Nor has a write that was
-        refused a moment ago."""
-        wanted = {_write_of(action) for action in plan.actions}
-        self._rests = {write: rest for write, rest in self._rests.items() if write in wanted}
+        """Once `go_on` says no, what is left of the plan is not begun and has no outcome. Nor has a write that
+        rests."""
+        self.rests.follow(plan.actions)
         return tuple(
             self._attempt(action)
             for action in takewhile(lambda _: go_on(), plan.actions)
-            if not self.rests(action)
+            if not self.rests.rests(action)
         )
 
     @property
@@ -103,28 +96,18 @@ class Actor:
         if back is None or now - back.last_at > ONE_TIME:
             self._taken_back[workload] = TakenBack(workload, 1 + (back.times if back else 0), now)
 
-    @property
-    def next_try(self) -> datetime | None:
-        """When a refused write is tried again; None: there is none."""
-        return min((until for until, _ in self._rests.values()), default=None)
-
-    def rests(self, action: Action) -> bool:
-        """It was refused, and waits before it is tried again."""
-        rest = self._rests.get(_write_of(action))
-        return rest is not None and self._clock.now() < rest[0]
-
     def _attempt(self, action: Action) -> Outcome:
-        write = _write_of(action)
-        pause = self._rests.pop(write, (None, FIRST_REST / 2))[1]
         try:
-            return Outcome(action, detail=self._do(action))
+            detail = self._do(action)
         except Gone as gone:
+            self.rests.was_done(action)
             return Outcome(action, detail=f"already gone: {gone}")
         except TidemillError as error:
-            if write and isinstance(error, Refused):
-                pause = min(2 * pause, LONGEST_REST)
-                self._rests[write] = self._clock.now() + pause, pause
+            if isinstance(error, Refused):
+                self.rests.was_refused(action)
             return Outcome(action, label(error), str(error))
+        self.rests.was_done(action)
+        return Outcome(action, detail=detail)
 
     def _do(self, action: Action) -> str:
         cluster = self._cluster
@@ -234,17 +217,3 @@ class Actor:
                 now = self._clock.now()
                 settled = replace(intent, state=state, state_at=now, failure=failure, instance_ids=ids)
                 self._ledger.write_launch(settled)
-
-
-def _write_of(action: Action) -> _Write:
-    """Of actions that set fields which others may claim; empty: it is none of them, or no rest is worth its delay."""
-    match action:
-        case AnnounceEnd(pod, ends_at):
-            return AnnounceEnd, pod, ends_at
-        case AnnounceNodeEnd(node, ends_at):
-            return AnnounceNodeEnd, node, ends_at
-        case RestartWorkload(workload, token):
-            return RestartWorkload, workload, token
-        case ScaleWorkload(workload, replicas, added):
-            return ScaleWorkload, workload, replicas, added
-    return ()

@@ -184,9 +184,9 @@ class Engine:
             wake_at = min(wake_at, now + AFTER_ACTING)
         if self._reconciler is not None and self._reconciler.waits:
             wake_at = min(wake_at, now + AFTER_WAITING)
-        if (next_try := self._actor.next_try) is not None:
+        if (next_try := self._actor.rests.next_try) is not None:
             wake_at = min(wake_at, max(next_try, now + AFTER_ACTING))
-            outcomes = tuple(one for one in outcomes if not self._actor.rests(one.action))
+            outcomes = tuple(one for one in outcomes if not self._actor.rests.rests(one.action))
         if all(_leads_nowhere(outcome.action) and not outcome.error for outcome in outcomes):
             return wake_at
         # A refused launch or purchase was written down: what is decided next is something else, at once.
