@@ -30,7 +30,7 @@ class HostDemand:
         fixed = {id(share.group) for share in assigned}
         for group in groups:
             if group.one_per_host:
-                own = _own_counters(group)
+                own = own_counters(group)
                 self._pods[own] = self._pods.get(own, 0) + len(group.pods)
             elif id(group) not in fixed:
                 rules = (group.host_counted_by, group.host_limits)
@@ -43,7 +43,7 @@ class HostDemand:
         group = share.group
         if group.one_per_host:
             if len(share.domains) == 1:
-                for counter in _own_counters(group):
+                for counter in own_counters(group):
                     hosts = self._hosts.setdefault(counter, {})
                     hosts[share.domains[0]] = hosts.get(share.domains[0], 0) + len(share.pods)
             return
@@ -59,10 +59,10 @@ class HostDemand:
         """
         weights = dict.fromkeys(domains, 0.0)
         for rules, sizes in self._fixed.items():
-            if _can_share(group, rules):
+            if can_share(group, rules):
                 for domain in domains:
                     weights[domain] += sizes.get(domain, 0.0)
-        flexible = sum(size for rules, size in self._flexible.items() if _can_share(group, rules))
+        flexible = sum(size for rules, size in self._flexible.items() if can_share(group, rules))
         if flexible >= sum(weights.values()):
             return None
         for domain in domains:
@@ -71,7 +71,7 @@ class HostDemand:
 
     def by_hosts(self, group: PodGroup, domains: list[Domain]) -> dict[Domain, int]:
         """How many pods each domain gets: one on each host that others need already, the rest by load."""
-        load, total = self._balancer.load, self._pods[_own_counters(group)]
+        load, total = self._balancer.load, self._pods[own_counters(group)]
         hosts = {
             domain: max((of.get(domain, 0) for of in self._hosts.values()), default=0) for domain in domains
         }
@@ -102,11 +102,11 @@ class HostDemand:
         return quotas
 
 
-def _own_counters(group: PodGroup) -> tuple[int, ...]:
+def own_counters(group: PodGroup) -> tuple[int, ...]:
     return tuple([counter for counter, limit, own in group.host_limits if own and limit == 1])
 
 
-def _can_share(group: PodGroup, rules: _Rules) -> bool:
+def can_share(group: PodGroup, rules: _Rules) -> bool:
     """Whether pods with these rules could share a host with a pod of the group, in any number."""
     counted_by, limits = rules
     return not any(counter in counted_by for counter, _, _ in group.host_limits) and not any(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tidemill.decide.packer.best_fit import place_best_fit
+from tidemill.decide.packer.host_pairs import open_pairs
 from tidemill.decide.packer.limited_ranks import LimitedRanks
 from tidemill.decide.packer.node_growth import grow_evenly, grow_or_open, open_evenly
 from tidemill.decide.packer.packing_state import PackingState
@@ -76,7 +77,10 @@ def _place_together(shares: list[DomainShare], packing: PackingState, strategy: 
     unplaced: list[int] = []
     batches: dict[_Turn, list[DomainShare]] = {}
     several_ranks = packing.supply.several_ranks
-    limited = LimitedRanks(shares, packing) if _opens_seats(strategy) else None
+    limited: LimitedRanks | None = None
+    if strategy.one_per_host is OnePerHost.FIRST and not strategy.fewest_choices_first:
+        shares = open_pairs(shares, packing)
+        limited = LimitedRanks(shares, packing)
     seats = limited is not None and limited.seats > 0
     for share in limited.shares if limited is not None else shares:
         group = share.group
@@ -115,10 +119,6 @@ def _place_together(shares: list[DomainShare], packing: PackingState, strategy: 
                 ahead += _equivalent_pods(group, [batches[other] for other in batches if other > turn])
             unplaced += grow_or_open(packing, group, pods, sites, ahead)
     return unplaced
-
-
-def _opens_seats(strategy: Strategy) -> bool:
-    return strategy.one_per_host is OnePerHost.FIRST and not strategy.fewest_choices_first
 
 
 def _tier(share: DomainShare, packing: PackingState, strategy: Strategy) -> int:
