@@ -18,7 +18,7 @@ from tidemill.decide.purchasing.planner.inputs import Calendar, PoolDemand, Step
 from tidemill.decide.purchasing.planner.offer_filter import is_usable_by, live_reservations
 from tidemill.decide.purchasing.planner.slots import serving_span
 from tidemill.decide.purchasing.window_coverage import first_gap, missing_instance_time, window_named
-from tidemill.model.capacity import Reservation, ReservationState, SourceKind
+from tidemill.model.capacity import LIVE_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.purchases import MAY_COST, OPEN, PurchaseIntent, PurchaseState
 from tidemill.spec import Spec
@@ -175,9 +175,9 @@ def with_expected(
     `firm`: only what may have been bought. A mere proposal keeps others from being proposed and voids no approval.
     """
     held = {reservation.id: reservation for reservation in reservations}
-    tagged: dict[str, list[str]] = {}
+    made_by: dict[str, list[str]] = {}
     for reservation in held.values():
-        tagged.setdefault(reservation.intent_id, []).append(reservation.id)
+        made_by.setdefault(reservation.intent_id, []).append(reservation.id)
     under_way = MAY_COST if firm else (*OPEN, PurchaseState.CONFIRMED)
     for intent in purchases:
         if intent.id == but or intent.state not in under_way:
@@ -185,13 +185,14 @@ def with_expected(
         bound = intent.envelope
         if intent.extends:
             block = held.get(intent.extends)
-            if block is not None:
+            if block is not None and block.state in LIVE_STATES:
                 end = intent.end or bound.earliest_end
                 held[block.id] = extended(block, bound.latest_start, end, intent.window)
             continue
-        made = {*tagged.get(intent.id, ()), *(id_ for id_ in intent.reservation_ids if id_ in held)}
+        made = made_by.get(intent.id) or [id_ for id_ in intent.reservation_ids if id_ in held]
         for block in [held[id_] for id_ in made] or [_expected(intent, owner)]:
-            held[block.id] = replace(block, bought_for=(*block.bought_for, (block.start, intent.window)))
+            if block.state in LIVE_STATES:  # what is over serves nothing, and there is ever more of it
+                held[block.id] = replace(block, bought_for=(*block.bought_for, (block.start, intent.window)))
     return list(held.values())
 
 
