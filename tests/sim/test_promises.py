@@ -11,10 +11,13 @@ import pytest
 from tests.sim import mutants
 from tests.sim import scenario_builder as given
 from tests.sim.scenario_builder import PreparedScenario, deciding_wrongly, scenario_with, without
-from tidemill.model.capacity import Reservation
+from tidemill.decide import decide
+from tidemill.model.capacity import Reservation, ReservationState
 from tidemill.model.errors import InvariantViolated
-from tidemill.model.plan import Evict, Launch, Recreate
+from tidemill.model.plan import Evict, Launch, Plan, Recreate
+from tidemill.model.world import World
 from tidemill.sim.cloud.cloud import SimCloud
+from tidemill.spec import Spec
 
 HAND_OVER = scenario_with(
     reservations=[given.block("a"), given.block("b", zone="us-east-1b", **{"from": "1h"}, duration="28h")],
@@ -53,6 +56,41 @@ GOES_ON = given.plan(
 )
 CLOSING = scenario_with(plans=[GOES_ON], reservations=[given.block(duration="28h")], duration="26h")
 
+WAITS = scenario_with(
+    jobs=[given.job(lasts="3h", expected="3h")],
+    reservations=[given.block(duration="26h", count=2, **{"from": "3h"})],
+    duration="6h",
+)
+TOO_LONG = scenario_with(
+    jobs=[given.job(lasts="9h", expected="9h")],
+    reservations=[given.block(duration="4h", count=2, **{"from": "1h"})],
+    duration="4h",
+)
+
+
+def says_an_hour_ago(spec: Spec, world: World) -> Plan:
+    plan = decide(spec, world)
+    told = tuple(replace(one, earliest=world.now - timedelta(hours=1)) for one in plan.unmet)
+    return replace(plan, unmet=told)
+
+
+def names_the_next_block_to_everybody(spec: Spec, world: World) -> Plan:
+    plan = decide(spec, world)
+    coming = [block for block in world.reservations if block.state is ReservationState.SCHEDULED]
+    if not coming:
+        return plan
+    block = coming[0]
+    told = tuple(
+        replace(
+            one,
+            earliest=block.start + timedelta(minutes=5),
+            reason=replace(one.reason, next_block=block.id, next_start=block.start),
+        )
+        for one in plan.unmet
+    )
+    return replace(plan, unmet=told)
+
+
 CASES: dict[str, tuple[PreparedScenario, dict[str, Any], str]] = {
     "a service that falls below its minimum": (
         HAND_OVER,
@@ -61,6 +99,12 @@ CASES: dict[str, tuple[PreparedScenario, dict[str, Any], str]] = {
     ),
     "replicas that do not leave": (EARLY, {"decide": without(Evict, Recreate)}, "was to have left"),
     "a node that is said to come": (ALONE, {"decide": without(Launch)}, "launching"),
+    "an instant that is past": (WAITS, {"decide": says_an_hour_ago}, "which is past"),
+    "a block that it cannot use": (
+        TOO_LONG,
+        {"decide": names_the_next_block_to_everybody},
+        "which has room, and waits",
+    ),
     "an alert with another end": (CLOSING, {"cloud": EarlyCloud}, "says that it ends"),
 }
 

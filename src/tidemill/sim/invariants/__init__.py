@@ -13,6 +13,7 @@ from itertools import chain
 from tidemill.engine.loop import Tick
 from tidemill.model.purchases import PurchaseState
 from tidemill.sim.invariants.capacity import ForeignInstances, check_blocks, check_limits
+from tidemill.sim.invariants.could_run import CouldRun
 from tidemill.sim.invariants.deadlines import Deadlines
 from tidemill.sim.invariants.idle_nodes import IdleNodes
 from tidemill.sim.invariants.money import Overflow, check_purchases
@@ -66,7 +67,7 @@ class Invariants:
         self._foreign_instances, self._endings, self._plans = ForeignInstances(), Deadlines(), Plans()
         self._gangs, self._orphans, self._overflow = Gangs(), Orphans(), Overflow()
         self._usable, self._idle_nodes, self._thrash = UsablePurchases(), IdleNodes(), Thrash()
-        self._promises, self._reported = Promises(), ReportedMoney()
+        self._promises, self._could_run, self._reported = Promises(), CouldRun(), ReportedMoney()
         self._looked_at_views_at = truth.now()
 
     def check(self, now: datetime) -> Violation | None:
@@ -78,7 +79,9 @@ class Invariants:
     def check_tick(self, tick: Tick) -> Violation | None:
         """After every tick."""
         for number, objects in chain(
-            self._plans.check(self._truth, tick), self._promises.check(self._truth, tick)
+            self._plans.check(self._truth, tick),
+            self._promises.check(self._truth, tick),
+            self._could_run.check(self._truth, tick),
         ):
             return Violation(number, tick.world.now, SENTENCES[number], objects)
         if tick.world.now >= self._looked_at_views_at + LOOK_AT_VIEWS_EVERY:
