@@ -82,7 +82,11 @@ class WireFailures:
 def on_the_wire(
     cloud: SimCloud, timeline: Timeline, injector: FaultInjector, spec: Spec
 ) -> Iterator[Callable[[], Cloud]]:
-    server = WireServer(cloud, timeline)
+    platform = spec.platform.spec
+    server = WireServer(
+        cloud, timeline, roles=[platform.node_role.rpartition("/")[2]] if platform.node_role else [],
+        security_groups=platform.security_groups,
+    )  # fmt: skip
     server.start()
     aws: Aws | None = None
     try:

@@ -63,7 +63,9 @@ class Wired:
 @contextmanager
 def wired(monkeypatch: pytest.MonkeyPatch, **market: Any) -> Iterator[Wired]:
     account = Account(**market)
-    server = WireServer(account.cloud, account.timeline)
+    server = WireServer(
+        account.cloud, account.timeline, roles=["mill-node"], security_groups=["sg-0123456789abcdef0"]
+    )
     server.start()
     try:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_CONFIG_FILE"):

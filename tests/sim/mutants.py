@@ -40,9 +40,11 @@ from tidemill.spec.compute_pool import Limits
 class LeakyCloud(SimCloud):
     """Launches on a full block too, as EC2 never would."""
 
-    def launch(self, intent: LaunchIntent, tags: Pairs, minimum: int = 1) -> tuple[str, ...]:
+    def launch(
+        self, intent: LaunchIntent, tags: Pairs, minimum: int = 1, *, fills_open: bool = False
+    ) -> tuple[str, ...]:
         try:
-            return super().launch(intent, tags, minimum)
+            return super().launch(intent, tags, minimum, fills_open=fills_open)
         except NoCapacity:
             tag = dict(tags)
             leaked = Instance(

@@ -66,8 +66,9 @@ class OnTheWire:
         built = rehearsal.spec.node_classes.values()
         images = {PretendImages().image_id(node_class, "") for node_class in built}
         self.server = WireServer(
-            rehearsal.cloud, rehearsal.timeline, subnets=platform.subnets, images=sorted(images)
-        )
+            rehearsal.cloud, rehearsal.timeline, subnets=platform.subnets, images=sorted(images),
+            roles=[platform.node_role.rpartition("/")[2] or "node"], security_groups=platform.security_groups,
+        )  # fmt: skip
         self.server.start()
         assert self.monkeypatch is not None
         for name, value in self.server.environment.items():

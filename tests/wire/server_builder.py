@@ -26,8 +26,9 @@ class SimulatedAws:
     ) -> None:
         self.account = Account(**account)
         self.server = WireServer(
-            self.account.cloud, self.account.timeline, speed=speed, kube=kube, boot_fast=boot_fast
-        )
+            self.account.cloud, self.account.timeline, speed=speed, kube=kube, boot_fast=boot_fast,
+            roles=["node"], security_groups=["sg-1", "sg-2"],
+        )  # fmt: skip
         self.url = self.server.start()
         self._clients: dict[str, Any] = {}
 

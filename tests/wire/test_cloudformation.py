@@ -27,7 +27,11 @@ class Deployed:
                 "efa": True,
                 "amiSelectorTerms": [{"alias": alias} if alias else {"id": aws.network.images["x86_64"]}],
             },
-            platform={"subnets": {block.zone: [subnet(aws)]}, "deployment": "mill"},
+            platform={
+                "subnets": {block.zone: [subnet(aws)]},
+                "securityGroups": [aws.network.security_group],
+                "deployment": "mill",
+            },
         )
         aws.client("iam").create_role(RoleName="ml-node", AssumeRolePolicyDocument="{}")
         aws.client("eks").create_cluster(

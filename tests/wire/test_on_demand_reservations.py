@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.sim.account import ZONES
+from tests.wire.groups import make_group, template
 from tests.wire.server_builder import OURS, SimulatedAws, specs, tags_of
 from tests.wire.test_blocks import code
 from tidemill.model.capacity import SourceKind
@@ -60,6 +61,38 @@ def test_it_is_there_at_once_holds_instances_and_costs_the_same_used_or_not(aws:
 
 
 @pytest.mark.requirement("CB-14")
+def test_by_default_it_is_open_and_filled_by_launches_that_name_no_reservation(aws: SimulatedAws):
+    made = aws.ec2.create_capacity_reservation(
+        InstanceType=G6, InstancePlatform="Linux/UNIX", AvailabilityZone=ZONES[0], InstanceCount=2
+    )["CapacityReservation"]
+    id_ = made["CapacityReservationId"]
+    assert made["InstanceMatchCriteria"] == "open"
+    opted_out = {"CapacityReservationPreference": "none"}
+    (out,) = aws.run(InstanceType=G6, CapacityReservationSpecification=opted_out)["Instances"]
+    assert "CapacityReservationId" not in out
+    assert out["CapacityReservationSpecification"] == opted_out
+    other_zone = next(subnet.id for subnet in aws.network.subnets if subnet.zone == ZONES[1])
+    (elsewhere,) = aws.run(InstanceType=G6, SubnetId=other_zone)["Instances"]
+    assert "CapacityReservationId" not in elsewhere
+    three = aws.run(InstanceType=G6, MinCount=3, MaxCount=3)["Instances"]
+    assert [one.get("CapacityReservationId") for one in three] == [id_, id_, None]
+    (shown,) = aws.reservations(Filters=[{"Name": "instance-match-criteria", "Values": ["open"]}])
+    assert shown["AvailableInstanceCount"] == 0
+    aws.wait("2m")
+    aws.ec2.terminate_instances(InstanceIds=[three[0]["InstanceId"]])
+    aws.wait("15m")
+    assert aws.reservations(CapacityReservationIds=[id_])[0]["AvailableInstanceCount"] == 1
+
+
+def test_a_group_fills_an_open_one_too(aws: SimulatedAws):
+    made = reserve(aws, InstanceMatchCriteria="open")
+    make_group(aws, LaunchTemplate=template(aws, name="lt-open", InstanceType=G6), DesiredCapacity=1)
+    aws.wait("5m")
+    (shown,) = aws.reservations(CapacityReservationIds=[made["CapacityReservationId"]])
+    assert shown["AvailableInstanceCount"] == 1
+
+
+@pytest.mark.requirement("CB-14")
 def test_a_repeated_request_with_its_token_makes_one(aws: SimulatedAws):
     ids = {reserve(aws, ClientToken="once")["CapacityReservationId"] for _ in range(2)}
     assert len(ids) == len(aws.reservations()) == 1
@@ -102,7 +135,7 @@ def test_with_an_end_it_is_over_by_then(aws: SimulatedAws):
 @pytest.mark.parametrize(
     ("given", "refused"),
     [
-        ({"InstanceMatchCriteria": "open"}, "NotImplemented"),
+        ({"InstanceMatchCriteria": "any"}, "InvalidParameterValue"),
         ({"InstanceType": "g6.huge"}, "InvalidParameterValue"),
         ({"InstanceType": "p5e.48xlarge"}, "Unsupported"),
         ({"AvailabilityZone": "us-east-1z"}, "InvalidParameterValue"),

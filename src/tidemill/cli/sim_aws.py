@@ -35,6 +35,8 @@ class _Served(NamedTuple):
     startup_taints: frozenset[str] = frozenset()
     images: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
+    profiles: frozenset[str] = frozenset()
+    security_groups: frozenset[str] = frozenset()
 
 
 @click.command()
@@ -103,7 +105,8 @@ def aws(
     server = WireServer(
         served.cloud, served.timeline, speed=speed, region=served.region, host=host, port=port,
         subnets=served.subnets, cluster=served.cluster, startup_taints=served.startup_taints,
-        images=sorted(served.images), roles=sorted(served.roles),
+        images=sorted(served.images), roles=sorted(served.roles), profiles=sorted(served.profiles),
+        security_groups=sorted(served.security_groups),
         kube=_kube(kubeconfig, kube_api, kube_token_file, kube_ca), boot_fast=boot == "fast",
     )  # fmt: skip
     with _stop_event() as stopped, server:
@@ -199,6 +202,7 @@ def _from_documents(files: tuple[str, ...], seed: int, start: str | None, market
         cloud.add_reservation(owned, owner=platform.deployment)
     taints = {taint.key for pool in spec.pools.values() for taint in pool.spec.startup_taints}
     images = {id_ for built in spec.node_classes.values() for id_ in built.image_ids}
+    roles = [platform.node_role, *(one.spec.role for one in spec.node_classes.values())]
     return _Served(
         cloud,
         timeline,
@@ -207,15 +211,19 @@ def _from_documents(files: tuple[str, ...], seed: int, start: str | None, market
         platform.cluster.name,
         frozenset(taints),
         frozenset(images),
-        frozenset(_role_names([platform.node_role, *(one.spec.role for one in spec.node_classes.values())])),
+        frozenset(_names(role for role in roles if not _is_profile(role))),
+        frozenset(_names(role for role in roles if _is_profile(role))),
+        frozenset(platform.security_groups),
     )
 
 
-def _role_names(roles: Iterable[str]) -> Iterator[str]:
-    """From names and ARNs. An instance profile is no role."""
-    for role in roles:
-        if role and ":instance-profile/" not in role:
-            yield role.rpartition("/")[2]
+def _names(roles: Iterable[str]) -> Iterator[str]:
+    """From names and ARNs."""
+    return (role.rpartition("/")[2] for role in roles if role)
+
+
+def _is_profile(role: str) -> bool:
+    return ":instance-profile/" in role
 
 
 def _account(

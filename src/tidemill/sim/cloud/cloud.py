@@ -163,11 +163,13 @@ class SimCloud:
     def identity(self) -> str:
         return self._identity
 
-    def launch(self, intent: LaunchIntent, tags: Pairs, minimum: int = 1) -> tuple[str, ...]:
+    def launch(
+        self, intent: LaunchIntent, tags: Pairs, minimum: int = 1, *, fills_open: bool = False
+    ) -> tuple[str, ...]:
         """As in the port; and NoCapacity where there are fewer free than the minimum."""
         self._faults.check_throttle(self._timeline.now())
         self._faults.check_request("launch")
-        ids = self._launches.launch(intent, tags, minimum)
+        ids = self._launches.launch(intent, tags, minimum, fills_open=fills_open)
         self._faults.check_timeout("launch")
         return ids
 

@@ -22,6 +22,7 @@ class LaunchSpec:
     source: Source
     instance_type: str
     tags: Pairs = ()  # of the instances
+    fills_open: bool = False  # names no reservation, and takes a slot of an open one where there is one
 
 
 def launch_spec_of(data: Mapping[str, Any]) -> LaunchSpec:
@@ -35,7 +36,16 @@ def launch_spec_of(data: Mapping[str, Any]) -> LaunchSpec:
             "the market type capacity-block needs a CapacityReservationId in CapacityReservationTarget",
             code="InvalidParameterCombination",
         )
-    return LaunchSpec(_source(market, reservation), str(data.get("InstanceType", "")), _tags(data))
+    source = _source(market, reservation)
+    return LaunchSpec(source, str(data.get("InstanceType", "")), _tags(data), fills_open(source, data))
+
+
+def fills_open(source: Source, data: Mapping[str, Any]) -> bool:
+    """EC2's default, unless the preference says `none`."""
+    specification = data.get("CapacityReservationSpecification") or {}
+    return (
+        source.kind is SourceKind.ON_DEMAND and specification.get("CapacityReservationPreference") != "none"
+    )
 
 
 def _source(market: str, reservation: str) -> Source:

@@ -1,17 +1,19 @@
 """Whether a launch call gives instances: its source, the slots that are free, the intent's id as its token.
 
-EC2 never falls back from one source to another by itself, and neither does this. Refusals are recorded with their
+EC2 never falls back from one source to another by itself, and neither does this; but what names no reservation takes
+the slots of open ones first, unless it opts out, as the engine's launches do. Refusals are recorded with their
 reason, to show engines that ask for more than there is.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.catalog import Catalog, InstanceType
-from tidemill.model.capacity import NOT_STARTED_STATES, ReservationState, SourceKind
+from tidemill.model.capacity import NOT_STARTED_STATES, ReservationState, Source, SourceKind
 from tidemill.model.errors import NoCapacity
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState
@@ -66,13 +68,16 @@ class Launches:
         self._by_token: dict[str, tuple[str, ...]] = {}
         self.refused: list[RefusedLaunch] = []
 
-    def launch(self, intent: LaunchIntent, tags: Pairs, minimum: int = 1) -> tuple[str, ...]:
+    def launch(
+        self, intent: LaunchIntent, tags: Pairs, minimum: int = 1, *, fills_open: bool = False
+    ) -> tuple[str, ...]:
         """The same intent again gives the same ids and starts nothing. Fewer than the minimum are not started."""
         if intent.id in self._by_token:
             return self._by_token[intent.id]
         try:
             self._faults.check_launch(self._timeline.now(), self._fault_targets(intent))
-            count = min(intent.count, self._free(intent))
+            open_slots = self._open_slots(intent) if fills_open else []
+            count = min(intent.count, len(open_slots) + self._free(intent, len(open_slots)))
             if count < minimum:
                 raise NoCapacity(
                     f"{intent.source.label} has {count} free of the {minimum} asked for at least",
@@ -83,25 +88,31 @@ class Launches:
         except NoCapacity as refusal:
             self.refused.append(RefusedLaunch(self._timeline.now(), intent, str(refusal)))
             raise
-        ids = self._start(intent, count, tags)
+        sources = [*open_slots, *[intent.source] * count][:count]
+        ids = self._start(intent, sources, tags)
         self._by_token[intent.id] = ids
         return ids
 
-    def _start(self, intent: LaunchIntent, count: int, tags: Pairs) -> tuple[str, ...]:
-        if intent.source.id:
-            self._reservations.take(intent.source.id, count)
+    def _start(self, intent: LaunchIntent, sources: Sequence[Source], tags: Pairs) -> tuple[str, ...]:
+        for id_, count in Counter(source.id for source in sources if source.id).items():
+            self._reservations.take(id_, count)
         usd_h = self.usd_h(intent) or 0.0
-        ids = tuple(seeded_id("i", self._seed, intent.id, str(index)) for index in range(count))
-        for instance_id in ids:
+        ids = tuple(seeded_id("i", self._seed, intent.id, str(index)) for index in range(len(sources)))
+        for instance_id, source in zip(ids, sources, strict=True):
             instance = Instance(
                 id=instance_id,
                 instance_type=intent.instance_type,
                 zone=intent.zone,
-                source=intent.source,
+                source=source,
                 state=InstanceState.PENDING,
                 launched_at=self._timeline.now(),
             )
-            self._instances.start(with_tags(instance, tags), usd_h, token=intent.id, tags=tuple(sorted(tags)))
+            self._instances.start(
+                with_tags(instance, tags),
+                0.0 if source.id else usd_h,
+                token=intent.id,
+                tags=tuple(sorted(tags)),
+            )
         return ids
 
     def usd_h(self, intent: LaunchIntent) -> float | None:
@@ -115,8 +126,15 @@ class Launches:
             case SourceKind.ON_DEMAND:
                 return None if kind is None else kind.on_demand_usd_h
 
-    def _free(self, intent: LaunchIntent) -> int:
-        """At least one, else NoCapacity."""
+    def _open_slots(self, intent: LaunchIntent) -> list[Source]:
+        return [
+            found.source
+            for found in self._reservations.open_to_all(intent.instance_type, intent.zone)
+            for _ in range(found.available)
+        ]
+
+    def _free(self, intent: LaunchIntent, besides: int = 0) -> int:
+        """At least one, else NoCapacity; none is enough besides others."""
         if intent.zone not in self._zones:
             raise NoCapacity(f"there is no zone {intent.zone} in this account", code="InvalidParameterValue")
         if intent.source.kind in (SourceKind.BLOCK, SourceKind.ODCR):
@@ -130,10 +148,10 @@ class Launches:
         if ceiling is None:  # plenty
             return intent.count
         free = ceiling - self._instances.live_at[intent.source, intent.instance_type, intent.zone]
-        if free < 1:
+        if free < 1 and not besides:
             where = f"{intent.source.kind.value} {intent.instance_type} in {intent.zone}"
             raise NoCapacity(f"no {where}", code="InsufficientInstanceCapacity")
-        return free
+        return max(0, free)
 
     def _free_in_reservation(self, intent: LaunchIntent) -> int:
         reservation = self._reservations.get(intent.source.id)

@@ -8,11 +8,11 @@ EKS does. AWS documents neither, so the engine must cope with both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.model.capacity import SECURED_STATES, Reservation, SourceKind
+from tidemill.model.capacity import SECURED_STATES, Reservation, Source, SourceKind
 from tidemill.model.ec2_facts import EKS_SCALE_DOWN_ACTION, EKS_SCALES_DOWN_BEFORE_END
 from tidemill.model.errors import Gone, Refused
 from tidemill.model.labels import Pairs
@@ -219,9 +219,7 @@ class NodeGroups:
         )
         launch_spec = _launch_spec(request.data, request.instance_types)
         if request.capacity_type == "SPOT":
-            launch_spec = LaunchSpec(
-                type(launch_spec.source)(SourceKind.SPOT), launch_spec.instance_type, launch_spec.tags
-            )
+            launch_spec = replace(launch_spec, source=Source(SourceKind.SPOT), fills_open=False)
         return self._groups.create(
             f"eks-{request.name}-{unique}", launch_spec, zones=request.zones, minimum=minimum, maximum=maximum,
             desired=desired, tags=tags, propagated=tags, template=request.template, subnets=request.subnets,
@@ -277,4 +275,4 @@ def _launch_spec(data: Mapping[str, Any], instance_types: tuple[str, ...]) -> La
     launch_spec = launch_spec_of(data)
     if launch_spec.instance_type or not instance_types:
         return launch_spec
-    return LaunchSpec(launch_spec.source, instance_types[0], launch_spec.tags)
+    return replace(launch_spec, instance_type=instance_types[0])

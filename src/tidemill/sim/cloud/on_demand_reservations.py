@@ -1,7 +1,8 @@
 """On-demand capacity reservations (ODCRs) of the simulated account: made, changed, cancelled, and billed by the hour.
 
 They cost what their instances would, used or not. When one ends, its instances run on and are billed by themselves.
-Only targeted ones are made: an open one would take instances that nobody launched into it.
+An open one (EC2's default) is filled by launches that name no reservation; instances that run already when it is made
+stay where they are, where EC2 would count them in.
 """
 
 from __future__ import annotations
@@ -37,7 +38,15 @@ class OnDemandReservations:
         reservations.on_expired.append(self._end)
 
     def create(
-        self, instance_type: str, zone: str, count: int, *, end: datetime | None, tags: Pairs, token: str
+        self,
+        instance_type: str,
+        zone: str,
+        count: int,
+        *,
+        end: datetime | None,
+        tags: Pairs,
+        token: str,
+        open_to_all: bool = False,
     ) -> Reservation:
         """The same token gives the same one. NoCapacity: the market has not that many."""
         if (known := self._reservations.get(self._made.get(token, ""))) is not None:
@@ -61,6 +70,8 @@ class OnDemandReservations:
         )
         self._made[token] = reservation.id
         self._reservations.open(reservation)
+        if open_to_all:
+            self._reservations.make_open_to_all(reservation.id)
         return self._found(reservation.id)
 
     def modify(
@@ -76,6 +87,9 @@ class OnDemandReservations:
         self._stop_meter(before)
         new_end = None if unlimited else before.end if end is None else end
         self._bill(self._reservations.resize(reservation_id, wanted, new_end))
+
+    def is_open_to_all(self, reservation_id: str) -> bool:
+        return self._reservations.is_open_to_all(reservation_id)
 
     def cancel(self, reservation_id: str) -> None:
         self._found(reservation_id)

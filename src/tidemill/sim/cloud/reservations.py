@@ -45,6 +45,7 @@ class _Record:
     bought: int
     taken: int = 0  # slots with an instance on them, or being cleaned up after one
     closed: bool = False  # EC2 is taking the instances back and launches no more
+    open_to_all: bool = False  # what names no reservation may take its slots
 
 
 class Reservations:
@@ -85,6 +86,22 @@ class Reservations:
         """When it was made, and how many instances were bought: fewer may have been delivered."""
         record = self._records[reservation_id]
         return record.opened_at, record.bought
+
+    def open_to_all(self, instance_type: str, zone: str) -> list[Reservation]:
+        """Those whose slots a launch takes that names no reservation, the oldest first."""
+        return [
+            record.now
+            for record in self._records.values()
+            if record.open_to_all
+            and record.now.state is ReservationState.ACTIVE
+            and (record.now.instance_type, record.now.zone) == (instance_type, zone)
+        ]
+
+    def is_open_to_all(self, reservation_id: str) -> bool:
+        return self._records[reservation_id].open_to_all
+
+    def make_open_to_all(self, reservation_id: str) -> None:
+        self._records[reservation_id].open_to_all = True
 
     def coming_blocks(self) -> Iterator[Reservation]:
         """Blocks that hold or will hold instances: those that count on a date."""

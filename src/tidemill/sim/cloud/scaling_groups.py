@@ -271,7 +271,7 @@ class ScalingGroups:
             written_at=self._timeline.now(),
         )
         try:
-            ids = self._launches.launch(intent, tuple(own.items()))
+            ids = self._launches.launch(intent, tuple(own.items()), fills_open=group.launch_spec.fills_open)
         except (NoCapacity, Retryable) as refusal:
             self._failed(group, str(refusal))
             return

@@ -34,7 +34,7 @@ _WITHOUT_EFFECT = frozenset(
 def create(call: ApiCall) -> Result:
     wire = call.wire
     _refuse_the_rest(call)
-    launch_spec, template = group_format.template_of(wire, call.get("LaunchTemplate"))
+    launch_spec, template = group_format.group_template_of(wire, call.get("LaunchTemplate"))
     subnets = group_format.subnets_of(wire, call.get("VPCZoneIdentifier", ""))
     zones = group_format.zones_of(subnets) or tuple(call.get("AvailabilityZones", []))
     if not zones:
@@ -71,7 +71,7 @@ def update(call: ApiCall) -> Result:
     group = _group(call)
     _refuse_the_rest(call)
     launch_spec, template = (
-        group_format.template_of(wire, call.get("LaunchTemplate"))
+        group_format.group_template_of(wire, call.get("LaunchTemplate"))
         if call.get("LaunchTemplate")
         else (None, None)
     )

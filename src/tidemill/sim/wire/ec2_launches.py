@@ -14,6 +14,7 @@ from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.errors import OutcomeUnknown, TidemillError
 from tidemill.model.labels import Pairs
 from tidemill.model.purchases import LaunchIntent
+from tidemill.sim.cloud.launch_template import fills_open
 from tidemill.sim.wire.errors import AnsweredByMoto, AwsError
 from tidemill.sim.wire.instance_format import as_reservation
 from tidemill.sim.wire.network import Subnet, subnet
@@ -25,6 +26,8 @@ from tidemill.spec import names
 
 Params = Mapping[str, Any]
 _PARAMETER = "resolve:ssm:"
+# As EC2 and as the catalog write them.
+_ARCHITECTURES = {"amd64": "x86_64"}
 _TAGGED = ("instance", "volume", "network-interface", "spot-instances-request", "elastic-gpu", "fleet")
 
 
@@ -34,6 +37,10 @@ class LaunchRequest:
     source: Source
     tags: Pairs  # of the instances
     record: LaunchRecord
+
+    @property
+    def fills_open(self) -> bool:
+        return self.record.preference == "open"
 
     @property
     def zone(self) -> str:
@@ -48,6 +55,7 @@ def launch_request(wire: Wire, params: Params) -> LaunchRequest:
     if not instance_type:
         raise AwsError("MissingParameter", "The request must contain the parameter InstanceType")
     image = _image(wire, merged)
+    _check_architecture(wire, image, str(instance_type))
     source = _source(wire, merged)
     record = LaunchRecord(
         subnet=_subnet(wire, merged, source),
@@ -58,6 +66,7 @@ def launch_request(wire: Wire, params: Params) -> LaunchRequest:
         template_version=version,
         key_name=_key_pair(wire, merged),
         profile=_profile(wire, merged),
+        preference=_preference(source, merged),
         user_data=str(merged.get("UserData") or ""),  # moto's templates hold an object
         interfaces=_interfaces(merged),
     )
@@ -124,6 +133,12 @@ def _source(wire: Wire, merged: Params) -> Source:
     return Source(SourceKind.ODCR, id_)
 
 
+def _preference(source: Source, merged: Params) -> str:
+    if source.kind is not SourceKind.ON_DEMAND:
+        return ""
+    return "open" if fills_open(source, merged) else "none"
+
+
 def _subnet(wire: Wire, merged: Params, source: Source) -> Subnet:
     cards = merged.get("NetworkInterfaces") or []
     named = {card["SubnetId"] for card in cards if card.get("SubnetId")}
@@ -159,7 +174,13 @@ def _security_groups(wire: Wire, merged: Params) -> tuple[str, ...]:
             "Network interfaces and instance-level security groups may not be specified on the same request",
         )
     of_cards = tuple(dict.fromkeys(group for card in cards for group in card.get("Groups") or ()))
-    return direct or of_cards or (wire.network.security_group,)
+    groups = direct or of_cards or (wire.network.security_group,)
+    for id_ in groups:
+        if not id_.startswith("sg-"):
+            raise AwsError("InvalidGroupId.Malformed", f'Invalid id: "{id_}" (expecting "sg-...")')
+        if wire.moto("ec2").get_security_group_from_id(id_) is None:
+            raise AwsError("InvalidGroup.NotFound", f"The security group '{id_}' does not exist")
+    return groups
 
 
 def _interfaces(merged: Params) -> tuple[str, ...]:
@@ -183,6 +204,21 @@ def _image(wire: Wire, merged: Params) -> str:
     return image
 
 
+def _check_architecture(wire: Wire, image: str, instance_type: str) -> None:
+    kind = wire.cloud.catalog.types.get(instance_type)
+    if kind is None or image in wire.network.named_images:
+        return
+    theirs = _ARCHITECTURES.get(kind.arch, kind.arch)
+    built_for = str(wire.moto("ec2").amis[image].architecture)
+    if built_for != theirs:
+        raise AwsError(
+            "InvalidParameterValue",
+            f"The architecture '{theirs}' of the specified instance type does not match the architecture"
+            f" '{built_for}' of the specified AMI. Specify an instance type and an AMI that have matching"
+            " architectures, and try again.",
+        )
+
+
 def _key_pair(wire: Wire, merged: Params) -> str:
     name = str(merged.get("KeyName") or "")
     if name and name not in wire.moto("ec2").key_pairs:
@@ -191,10 +227,20 @@ def _key_pair(wire: Wire, merged: Params) -> str:
 
 
 def _profile(wire: Wire, merged: Params) -> str:
+    """Its ARN."""
     given = merged.get("IamInstanceProfile") or {}
-    if given.get("Arn"):
-        return str(given["Arn"])
-    return f"arn:aws:iam::{wire.account}:instance-profile/{given['Name']}" if given.get("Name") else ""
+    by = "arn" if given.get("Arn") else "name"
+    wanted = str(given.get("Arn") or given.get("Name") or "")
+    if not wanted:
+        return ""
+    for profile in wire.iam.get_instance_profiles():
+        if wanted == str(getattr(profile, by)):
+            return str(profile.arn)
+    raise AwsError(
+        "InvalidParameterValue",
+        f"Value ({wanted}) for parameter iamInstanceProfile.{by} is invalid. Invalid IAM Instance Profile"
+        f" {'ARN' if by == 'arn' else by}",
+    )
 
 
 def _tags(data: Params, params: Params) -> Pairs:
@@ -267,7 +313,7 @@ def launch(wire: Wire, token: str, request: LaunchRequest, least: int, most: int
     )
     wire.launches[token] = request.record
     try:
-        return wire.cloud.launch(intent, request.tags, least)
+        return wire.cloud.launch(intent, request.tags, least, fills_open=request.fills_open)
     except OutcomeUnknown:
         raise
     except TidemillError:

@@ -31,8 +31,9 @@ def describe(call: ApiCall) -> Result:
                 "MaxResults cannot be used together with CapacityReservationIds",
             )
         listed = tuple(by_id(listed, id_) for id_ in dict.fromkeys(ids))
+    fields = {**_FILTER_FIELDS, "instance-match-criteria": lambda reservation: _criteria(wire, reservation)}
     matching = filtered(
-        listed, call.get("Filters", []), _FILTER_FIELDS, lambda reservation: tags_of(wire, reservation)
+        listed, call.get("Filters", []), fields, lambda reservation: tags_of(wire, reservation)
     )
     call.stop_dry_run()
     page, token = wire.pages.page(matching, lambda reservation: reservation.id, call.params)
@@ -41,7 +42,7 @@ def describe(call: ApiCall) -> Result:
 
 @operation("ec2", "CreateCapacityReservation")
 def create(call: ApiCall) -> Result:
-    """On-demand, targeted and at once; a block is bought."""
+    """On-demand and at once; a block is bought."""
     wire, instance_type = call.wire, call.require("InstanceType")
     if call.require("InstancePlatform") not in PLATFORMS:
         raise AwsError("InvalidParameterValue", f"Invalid InstancePlatform: {call.get('InstancePlatform')}")
@@ -50,8 +51,9 @@ def create(call: ApiCall) -> Result:
         raise AwsError("InvalidParameterValue", f"Invalid availability zone: [{zone}]")
     if instance_type not in wire.cloud.catalog.types:
         raise AwsError("InvalidParameterValue", f"Invalid value '{instance_type}' for InstanceType.")
-    if call.get("InstanceMatchCriteria", "open") != "targeted":
-        raise not_simulated("an open capacity reservation (write InstanceMatchCriteria=targeted)")
+    criteria = call.get("InstanceMatchCriteria", "open")
+    if criteria not in ("open", "targeted"):
+        raise AwsError("InvalidParameterValue", f"Invalid value '{criteria}' for InstanceMatchCriteria.")
     for key in ("StartDate", "CommitmentDuration", "PlacementGroupArn", "OutpostArn"):
         if call.get(key) is not None:
             raise not_simulated(f"{key} of a capacity reservation")
@@ -64,6 +66,7 @@ def create(call: ApiCall) -> Result:
         end=_end(call),
         tags=tags,
         token=call.get("ClientToken") or wire.new_token("create-capacity-reservation"),
+        open_to_all=criteria == "open",
     )
     return {"CapacityReservation": as_aws(wire, made)}
 
@@ -149,7 +152,7 @@ def as_aws(wire: Wire, reservation: Reservation) -> dict[str, Any]:
         "State": reservation.state.value,
         "StartDate": reservation.start,
         "EndDateType": "unlimited" if reservation.end is None else "limited",
-        "InstanceMatchCriteria": "targeted",
+        "InstanceMatchCriteria": _criteria(wire, reservation),
         "CreateDate": opened_at,
         "Tags": as_tags(tags_of(wire, reservation)),
         "CapacityAllocations": _allocations(wire, reservation),
@@ -187,6 +190,10 @@ def owner_of(wire: Wire, reservation: Reservation) -> str:
     return wire.cloud.shared_by.get(reservation.id, wire.account)
 
 
+def _criteria(wire: Wire, reservation: Reservation) -> str:
+    return "open" if wire.cloud.on_demand_reservations.is_open_to_all(reservation.id) else "targeted"
+
+
 def _allocations(wire: Wire, reservation: Reservation) -> list[dict[str, Any]]:
     used = wire.cloud.used(reservation.id)
     return [{"AllocationType": "used", "Count": used}] if used else []
@@ -197,7 +204,6 @@ _FILTER_FIELDS: FilterFields[Reservation] = {
     "capacity-reservation-id": lambda reservation: reservation.id,
     "end-date": lambda reservation: "" if reservation.end is None else format_instant(reservation.end),
     "end-date-type": lambda reservation: "unlimited" if reservation.end is None else "limited",
-    "instance-match-criteria": lambda _: "targeted",
     "instance-platform": lambda _: "Linux/UNIX",
     "instance-type": lambda reservation: reservation.instance_type,
     "reservation-type": lambda reservation: (

@@ -50,9 +50,18 @@ def template_of(wire: Wire, given: Mapping[str, Any] | None) -> tuple[LaunchSpec
     asked = launch_request(wire, {"LaunchTemplate": {"LaunchTemplateId": id_, "Version": number}, **more})
     name = str(wire.moto("ec2").get_launch_template(id_).name)
     version = str(given.get("Version") or "$Default")
-    return LaunchSpec(asked.source, asked.instance_type, asked.tags), WireTemplate(
+    return LaunchSpec(asked.source, asked.instance_type, asked.tags, asked.fills_open), WireTemplate(
         id_, name, version, asked.record
     )
+
+
+def group_template_of(wire: Wire, given: Mapping[str, Any] | None) -> tuple[LaunchSpec, WireTemplate]:
+    """What EC2 would refuse, Auto Scaling refuses in its own words."""
+    try:
+        return template_of(wire, given)
+    except AwsError as refused:
+        told = f"You must use a valid fully-formed launch template. {refused.message}"
+        raise AwsError("ValidationError", told) from refused
 
 
 def subnets_of(wire: Wire, identifier: str) -> tuple[Subnet, ...]:

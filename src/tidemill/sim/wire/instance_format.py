@@ -101,21 +101,23 @@ def as_aws(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
         written["KeyName"] = record.key_name
     if record.profile:
         written["IamInstanceProfile"] = {"Arn": record.profile, "Id": "AIPASIMULATED00000000"}
-    return {**written, **_reserved(history), **_network(wire, history), **_ended(history)}
+    return {**written, **_reserved(wire, history), **_network(wire, history), **_ended(history)}
 
 
 def spot_request(history: InstanceHistory) -> str:
     return f"sir-{history.now.id.removeprefix('i-')[:8]}"
 
 
-def _reserved(history: InstanceHistory) -> dict[str, Any]:
-    source = history.now.source
+def _reserved(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
+    source, preference = history.now.source, wire.launch_of(history).preference
     if source.kind is SourceKind.SPOT:
         return {"SpotInstanceRequestId": spot_request(history)}
-    if not source.id:
-        return {"CapacityReservationSpecification": {"CapacityReservationPreference": "open"}}
-    target = {"CapacityReservationTarget": {"CapacityReservationId": source.id}}
-    return {"CapacityReservationId": source.id, "CapacityReservationSpecification": target}
+    if preference or not source.id:
+        asked: dict[str, Any] = {"CapacityReservationPreference": preference or "open"}
+    else:
+        asked = {"CapacityReservationTarget": {"CapacityReservationId": source.id}}
+    there = {"CapacityReservationId": source.id} if source.id else {}
+    return {**there, "CapacityReservationSpecification": asked}
 
 
 def _network(wire: Wire, history: InstanceHistory) -> dict[str, Any]:

@@ -38,6 +38,7 @@ class Network:
     subnets: tuple[Subnet, ...]  # by zone, in the account's order; at least one each
     security_group: str
     images: dict[str, str]  # by architecture
+    named_images: frozenset[str]  # of documents, which do not say the architecture: they boot on any type
     zone_ids: dict[str, str]
 
     def in_zone(self, zone: str) -> Subnet:
@@ -56,9 +57,14 @@ class Network:
 
 
 def create_network(
-    ec2: Any, zones: Sequence[str], named: Mapping[str, Sequence[str]], named_images: Iterable[str] = ()
+    ec2: Any,
+    zones: Sequence[str],
+    named: Mapping[str, Sequence[str]],
+    named_images: Iterable[str] = (),
+    named_groups: Iterable[str] = (),
 ) -> Network:
-    """`named`: ids of subnets by zone, to be made as they are; `named_images`: ids of images likewise.
+    """`named`: ids of subnets by zone, to be made as they are; `named_images`, `named_groups`: ids of images and
+    security groups likewise.
 
     SpecError: a zone that the region does not have.
     """
@@ -83,11 +89,16 @@ def create_network(
         )
         image.architecture = arch
         images[arch] = str(image.id)
-    for id_ in named_images:
+    named_images = frozenset(named_images)
+    for id_ in sorted(named_images):
         image = ec2.register_image(id_, "named by a document")
         ec2.amis[id_] = ec2.amis.pop(image.id)
         image.id = id_
-    return Network(vpc, subnets, group.id, images, known)
+    for id_ in named_groups:
+        made = ec2.create_security_group(id_.removeprefix("sg-"), "named by a document", vpc_id=vpc)
+        ec2.groups[vpc][id_] = ec2.groups[vpc].pop(made.id)
+        made.id = id_
+    return Network(vpc, subnets, group.id, images, named_images, known)
 
 
 def _make(ec2: Any, zones: Sequence[str], named: Mapping[str, Sequence[str]]) -> str:

@@ -52,16 +52,20 @@ class WireServer:
         startup_taints: Iterable[str] = (),
         cluster: str = "",
         roles: Iterable[str] = (),
+        profiles: Iterable[str] = (),
+        security_groups: Iterable[str] = (),
     ) -> None:
         """`port` 0: a free one. The region is that of the zones unless it is named. `subnets`: ids by zone that are to
         be there, such as a Platform's; `images`: ids of images, such as those of NodeClasses. `kube`: where instances
         become nodes and run pods; with `boot_fast` at once. `startup_taints`: keys that others than Tidemill take off
-        nodes. `cluster`: an EKS cluster that is there; `roles`: names of the nodes' roles."""
+        nodes. `cluster`: an EKS cluster that is there; `roles`: names of the nodes' roles, each with an
+        instance profile of its name; `profiles`: of other instance profiles; `security_groups`: their ids."""
         self._cloud = cloud
         self._region = region or cloud.zones[0][:-1]
         self._address = host, port
         self._subnets, self._images = subnets or {}, tuple(images)
-        self._kube, self._cluster, self._roles = kube, cluster, tuple(roles)
+        self._kube, self._cluster = kube, cluster
+        self._roles, self._profiles, self._groups = tuple(roles), tuple(profiles), tuple(security_groups)
         self._boot_fast, self._startup_taints = boot_fast, tuple(startup_taints)
         self._timeline = timeline
         self.clock = WireClock(timeline, speed=speed)
@@ -158,12 +162,14 @@ class WireServer:
         host, port = self._address
         with _listening(host, port) as door:
             self._wire = services.start_moto(
-                self._cloud, self.clock, self._region, self._subnets, self._images
+                self._cloud, self.clock, self._region, self._subnets, self._images, self._groups
             )
             if self._cluster:
                 self._wire.make_cluster(self._cluster)
             for role in self._roles:
                 self._wire.make_role(role)
+            for profile in (*self._roles, *self._profiles):
+                self._wire.make_profile(profile)
             self._wire.bus = EventBus(self._wire, self._timeline)
             self._listeners.append(self._wire.bus)
             if self._kube is not None:

@@ -36,6 +36,7 @@ def start_moto(
     region: str,
     subnets: Mapping[str, Sequence[str]],
     images: Iterable[str] = (),
+    security_groups: Iterable[str] = (),
 ) -> Wire:
     """moto's state is wiped, and its random ids begin anew from the account's seed."""
     from moto.backends import get_backend
@@ -48,7 +49,9 @@ def start_moto(
         BackendDict.reset()
         reset_model_data()
         mock_random.seed(cloud.seed)
-        network = create_network(get_backend("ec2")[account][region], cloud.zones, subnets, images)
+        network = create_network(
+            get_backend("ec2")[account][region], cloud.zones, subnets, images, security_groups
+        )
     made = Wire(cloud, clock, account, region, network)
     remember_launches(made)
     return made

@@ -36,6 +36,7 @@ class LaunchRecord:
     template_version: str = ""
     key_name: str = ""
     profile: str = ""  # the ARN of the instance profile
+    preference: str = ""  # as to open reservations: `open`, `none`; empty: it names its source
     user_data: str = ""
     group: str = ""  # the Auto Scaling group that made the call
     interfaces: tuple[str, ...] = ("interface",)  # their types
@@ -78,11 +79,19 @@ class Wire:
 
     def make_role(self, name: str) -> None:
         """A role of the nodes: the account has it before anything is launched."""
+        self.iam.create_role(name, "{}", "/", None, "", [], "3600")
+
+    def make_profile(self, name: str) -> None:
+        self.iam.create_instance_profile(name=name, path="/", role_names=[])
+
+    @property
+    def iam(self) -> Any:
+        """moto's backend of IAM, which has no region."""
         from moto import backends
 
         get_backend: Any = backends.get_backend
         partition = {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(self.region.rsplit("-", 2)[0], "aws")
-        get_backend("iam")[self.account][partition].create_role(name, "{}", "/", None, "", [], "3600")
+        return get_backend("iam")[self.account][partition]
 
     def make_cluster(self, name: str) -> None:
         role = f"arn:aws:iam::{self.account}:role/{name}-cluster"
