@@ -108,6 +108,15 @@ def test_the_summary_has_blocks_jobs_services_cost_and_problems(outcome: Outcome
         assert words in text
 
 
+def test_money_without_gpu_hours_is_not_said_to_be_for_0_of_them(outcome: Outcome) -> None:
+    plain = replace(outcome, gpu_hours={"used": 0.0, "paid": 0.0})
+    hourly = replace(plain, verdict=Verdict(savings=Savings(paid_usd=12.0)))
+    assert "paid $12.00 for nodes without accelerators" in words(hourly)
+    ahead = replace(plain, verdict=Verdict(savings=Savings(ahead_usd=900.0)))
+    assert "paid $900 for hours outside the rehearsal" in words(ahead)
+    assert "0 GPU-hours, 0" not in words(hourly) + words(ahead)
+
+
 @pytest.mark.requirement("PE-16")
 def test_capacity_without_a_price_is_named_and_in_no_comparison(outcome: Outcome) -> None:
     unknown = Savings(paid_usd=18_432.0, unpriced=("train",))

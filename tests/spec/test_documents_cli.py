@@ -69,6 +69,8 @@ def test_json_has_every_problem_with_its_position(tmp_path: Path) -> None:
                 "message": "unknown key 'wram' in ComputePool.spec; did you mean 'warm'?",
             }
         ],
+        "platform_files": [],
+        "note": "",
     }
 
 
@@ -123,3 +125,7 @@ def test_files_of_two_platforms_are_said_to_be_read_as_one(tmp_path: Path) -> No
     first = result.output.splitlines()[0]
     assert first.startswith("2 of the files have a Platform, and all files are read as one set")
     assert "read as one set" not in run(validate, str(a)).output
+    told = json.loads(run(validate, str(a), str(b), "--json").output)
+    assert told["platform_files"] == sorted([str(a), str(b)])
+    assert told["note"] == first
+    assert json.loads(run(validate, str(a), "--json").output)["note"] == ""

@@ -41,27 +41,31 @@ def validate(ctx: click.Context, given: tuple[Path, ...], as_json: bool, strict:
     files = tuple(Path(name) for name in documents_in([str(path) for path in given]))
     loaded = load(files, catalog_of=catalog_of)
     ok = not (loaded.errors or (strict and loaded.warnings))
+    platforms = _files_with_a_platform(loaded)
+    note = _read_as_one(len(platforms)) if len(platforms) > 1 and loaded.errors else ""
     if as_json:
-        _print(json.dumps({"ok": ok, "problems": [_as_json(each) for each in loaded.problems]}, indent=2))
+        answer = {"ok": ok, "problems": [_as_json(each) for each in loaded.problems]}
+        _print(json.dumps({**answer, "platform_files": platforms, "note": note}, indent=2))
     else:
-        if apart := _several_platforms(loaded):
-            _print(apart)
+        if note:
+            _print(note)
         for problem in loaded.problems:
             _print(str(problem))
         _print(_verdict(loaded.problems, len(loaded.documents), len(set(files))))
     ctx.exit(0 if ok else EXIT_USER)
 
 
-def _several_platforms(loaded: Loaded) -> str:
-    """Files that were meant to be checked apart: most of their problems come from being read together."""
+def _files_with_a_platform(loaded: Loaded) -> list[str]:
     from tidemill.spec.check.document_set import of_kind
     from tidemill.spec.platform import Platform
 
-    files = {document.parsed.file for document in of_kind(loaded.documents, Platform)}
-    if len(files) < 2 or not loaded.errors:
-        return ""
+    return sorted({str(document.parsed.file) for document in of_kind(loaded.documents, Platform)})
+
+
+def _read_as_one(files: int) -> str:
+    """Of files that were meant to be checked apart: most of their problems come from being read together."""
     return (
-        f"{len(files)} of the files have a Platform, and all files are read as one set: what they share is an error"
+        f"{files} of the files have a Platform, and all files are read as one set: what they share is an error"
         " below; to check them apart, run `tidemill validate` for each"
     )
 

@@ -99,9 +99,17 @@ def _money(outcome: Outcome, money: Savings) -> list[str]:
     if not money.paid_usd and not money.ahead_usd:
         return ["nothing was paid"]
     used, paid_h = outcome.gpu_hours.get("used", 0.0), outcome.gpu_hours.get("paid", 0.0)
-    lines = [f"paid {usd(money.paid_usd)} for {hours(paid_h)} GPU-hours, {hours(used)} of them used"]
+    lines = []
+    if money.paid_usd >= 0.005:
+        what = (
+            f"{hours(paid_h)} GPU-hours, {hours(used)} of them used"
+            if paid_h
+            else "nodes without accelerators"
+        )
+        lines.append(f"paid {usd(money.paid_usd)} for {what}")
     if money.ahead_usd >= 0.005:
-        lines.append(f"paid {usd(money.ahead_usd)} more for hours outside the rehearsal")
+        more = " more" if lines else ""
+        lines.append(f"paid {usd(money.ahead_usd)}{more} for hours outside the rehearsal")
     return [*lines, *comparison_lines(money)]
 
 
