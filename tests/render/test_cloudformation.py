@@ -181,6 +181,16 @@ def test_a_node_group_on_a_block_has_what_eks_requires():
     assert "UpAt" not in made["Parameters"]
 
 
+@pytest.mark.requirement("MG-1")
+def test_without_an_engine_a_schedule_scales_a_node_group_out_when_its_block_starts():
+    made = rendered("managed", given={**BLOCK, "engine": False})
+    assert complaints(made) == []
+    assert made["Parameters"]["UpAt"]["Default"] == "2026-11-17T11:31:00Z"
+    target = made["Resources"]["Up"]["Properties"]["Target"]
+    assert '"DesiredSize":${Size}' in target["Input"]["Fn::Sub"]
+    assert "Up" not in rendered("managed", source="on-demand", given={"engine": False})["Resources"]
+
+
 @pytest.mark.requirement("SM-6")
 def test_nodes_of_the_role_may_join():
     entry = rendered()["Resources"]["AccessEntry"]["Properties"]

@@ -17,8 +17,11 @@ from tidemill.render.cloudformation import resolve_stack_input, stack
 
 
 class Deployed:
-    def __init__(self, aws: SimulatedAws, provisioner: str, block: Reservation, *, alias: str = "") -> None:
+    def __init__(
+        self, aws: SimulatedAws, provisioner: str, block: Reservation, *, alias: str = "", engine: bool = True
+    ) -> None:
         assert block.end is not None
+        self.engine = engine
         self.aws, self.block, self.end = aws, block, block.end
         self.cfn, self.vpc = aws.client("cloudformation"), aws.ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
         self.spec = documents(
@@ -45,7 +48,9 @@ class Deployed:
         pool = self.spec.pools["train"]
         made = stack(
             self.spec, pool,
-            resolve_stack_input(self.spec, pool, reservation=self.block.id, start=self.block.start, end=end, count=2),
+            resolve_stack_input(
+                self.spec, pool, reservation=self.block.id, start=self.block.start, end=end, count=2, engine=self.engine
+            ),
         )  # fmt: skip
         given = {"VpcId": self.vpc}
         return {
@@ -142,6 +147,29 @@ def test_a_managed_stack_makes_a_node_group_as_eks_does(aws: SimulatedAws):
     assert described["scalingConfig"] == {"minSize": 0, "maxSize": 2, "desiredSize": 0}
     (group,) = aws.cloud.groups.all()
     assert any(schedule.at == deployed.end - timedelta(minutes=40) for schedule in group.schedules.values())
+
+
+@pytest.mark.requirement("MG-1")
+def test_a_managed_stack_without_an_engine_comes_up_at_the_start_and_goes_down_before_the_end(
+    aws: SimulatedAws,
+):
+    block = aws.block(start="1d", duration="2d", count=2)
+    deployed = Deployed(aws, "managed", block, engine=False)
+    deployed.until(block.start)
+    assert not aws.instances()
+    deployed.until(block.start + timedelta(minutes=6))
+    assert [one["CapacityReservationId"] for one in aws.instances()] == [block.id] * 2
+    deployed.until(deployed.end - timedelta(minutes=10))
+    assert all(one["State"]["Name"] in ("shutting-down", "terminated") for one in aws.instances())
+
+
+def test_a_deleted_managed_stack_scales_nothing_out(aws: SimulatedAws):
+    block = aws.block(start="1d", duration="2d", count=2)
+    deployed = Deployed(aws, "managed", block, engine=False)
+    deployed.cfn.delete_stack(StackName="train")
+    deployed.until(block.start + timedelta(minutes=6))
+    assert not aws.instances()
+    assert not aws.server.wire.schedules
 
 
 def test_a_refusal_of_eks_is_an_error_of_cloudformation(aws: SimulatedAws):

@@ -143,9 +143,11 @@ def _block_parameters(spec: Spec, pool: ComputePool, wanted: StackInput) -> dict
         return found
     times = block_times(spec, pool, wanted)
     sentences = {"EndsAt": "When the nodes must be empty. The agent on each node ends its pods by then."}
-    if pool.spec.provisioner is Provisioner.ASG:
+    by_schedule = pool.spec.provisioner is Provisioner.ASG
+    if by_schedule or not wanted.engine:
+        sentences["UpAt"] = "When the group scales out: a minute after the block's start."
+    if by_schedule:
         sentences |= {
-            "UpAt": "When the group scales out: a minute after the block's start.",
             "DownAt": "When the group scales in: early enough for the pods to stop before EC2 terminates the"
             " instances.",
         }

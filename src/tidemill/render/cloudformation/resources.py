@@ -277,12 +277,76 @@ def tell_nodes_output(wanted: StackInput) -> dict[str, Any]:
     return {"TellNodes": {"Value": {"Fn::Sub": command}, "Description": sentence}}
 
 
+def _node_group_schedule(spec: Spec, pool: ComputePool, wanted: StackInput) -> dict[str, Any]:
+    """EventBridge Scheduler calls EKS. A scheduled action of Auto Scaling will not do: no attribute of a node group in
+    CloudFormation names its Auto Scaling group."""
+    # Targets write EKS's fields with a large first letter. EKS's own calls do not.
+    call = (
+        f'{{"ClusterName":"{spec.platform.spec.cluster.name}","NodegroupName":"{name_of(spec, pool, wanted)}",'
+        f'"ScalingConfig":{{"DesiredSize":{placeholder("Size")}}}}}'
+    )
+    at = {"Fn::Select": [0, {"Fn::Split": ["Z", {"Ref": "UpAt"}]}]}  # Scheduler takes no zone in an instant
+    return {
+        "UpRole": {
+            "Type": "AWS::IAM::Role",
+            "Properties": {
+                "AssumeRolePolicyDocument": {
+                    "Version": "2012-10-17",
+                    "Statement": [
+                        {
+                            "Effect": "Allow",
+                            "Principal": {"Service": "scheduler.amazonaws.com"},
+                            "Action": "sts:AssumeRole",
+                            "Condition": {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}},
+                        }
+                    ],
+                },
+                "Policies": [
+                    {
+                        "PolicyName": "scale-out",
+                        "PolicyDocument": {
+                            "Version": "2012-10-17",
+                            "Statement": [
+                                {
+                                    "Effect": "Allow",
+                                    "Action": "eks:UpdateNodegroupConfig",
+                                    "Resource": {"Fn::GetAtt": ["NodeGroup", "Arn"]},
+                                }
+                            ],
+                        },
+                    }
+                ],
+                "Tags": tag_list(spec, pool),
+            },
+        },
+        "Up": {
+            "Type": "AWS::Scheduler::Schedule",
+            "Properties": {
+                "Description": f"Scales the node group of pool {pool.name} out when its block starts",
+                "ScheduleExpression": {"Fn::Sub": ["at(${At})", {"At": at}]},
+                "ScheduleExpressionTimezone": "UTC",
+                "FlexibleTimeWindow": {"Mode": "OFF"},
+                "Target": {
+                    "Arn": {"Fn::Sub": "arn:${AWS::Partition}:scheduler:::aws-sdk:eks:updateNodegroupConfig"},
+                    "RoleArn": {"Fn::GetAtt": ["UpRole", "Arn"]},
+                    "Input": call,
+                },
+            },
+        },
+    }
+
+
 NODE_GROUP_OUTPUTS = {"NodeGroup": {"Value": {"Ref": "NodeGroup"}}}
 
 
 def node_group_resources(spec: Spec, pool: ComputePool, wanted: StackInput) -> dict[str, Any]:
-    """Labels and taints are in the user data: the template has its own image, so EKS adds none."""
+    """Labels and taints are in the user data: the template has its own image, so EKS adds none.
+
+    EKS scales in before the block's end by itself. Nobody but an engine scales out: without one, a schedule does.
+    """
+    scales_out = wanted.kind is SourceKind.BLOCK and not wanted.engine
     return {
+        **(_node_group_schedule(spec, pool, wanted) if scales_out else {}),
         "NodeGroup": {
             "Type": "AWS::EKS::Nodegroup",
             "Properties": {
@@ -300,5 +364,5 @@ def node_group_resources(spec: Spec, pool: ComputePool, wanted: StackInput) -> d
                 "NodeRepairConfig": {"Enabled": False},
                 "Tags": dict(owner_tags(spec, pool)),
             },
-        }
+        },
     }

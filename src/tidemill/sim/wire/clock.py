@@ -86,6 +86,11 @@ class WireClock:
             passed_s = (self._wall_s() - self._anchor_wall_s) * self._speed
             return self._anchor + timedelta(seconds=passed_s), datetime.now(UTC)
 
+    def at(self, when: datetime, happen: Callable[[], None]) -> Callable[[], None]:
+        """As the timeline's: something that AWS does by itself. Returns a function that cancels it."""
+        with self._turn:
+            return self._timeline.at(when, happen)
+
     def next_at(self) -> datetime | None:
         with self._turn:
             return self._timeline.next_at()

@@ -6,10 +6,11 @@ make nothing and report success: while a server runs they are replaced by ours.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from tidemill.sim.wire.other_services import image_behind
 from tidemill.sim.wire.state import Wire
 
 Properties = Mapping[str, Any]
+_RESIZES = ":scheduler:::aws-sdk:eks:updateNodegroupConfig"
 
 
 # moto's own models of the types below, while ours are in their places.
@@ -265,6 +267,40 @@ class NodeGroup(Resource):
         cluster = self.properties["ClusterName"]
         self.ask("eks", "DeleteNodegroup", clusterName=cluster, nodegroupName=self.physical_resource_id)
 
+    @classmethod
+    def has_cfn_attr(cls, attr: str) -> bool:
+        return attr == "Arn"
+
+    def get_cfn_attribute(self, attr: str) -> str:
+        where = f"{self.properties['ClusterName']}/{self.physical_resource_id}"
+        return f"arn:aws:eks:{self.wire.region}:{self.wire.account}:nodegroup/{where}/simulated"
+
+
+class Schedule(Resource):
+    """Of EventBridge Scheduler: one call of EKS at one instant."""
+
+    def make(self) -> None:
+        from moto.cloudformation.exceptions import ValidationError
+
+        own = self.properties
+        if not str(own["Target"]["Arn"]).endswith(_RESIZES):
+            raise ValidationError(message=f"the simulated AWS schedules {_RESIZES} only")
+        said = str(own["ScheduleExpression"]).removeprefix("at(").removesuffix(")")
+        at = datetime.fromisoformat(said).replace(tzinfo=UTC)
+        call = _in_eks_spelling(json.loads(own["Target"]["Input"]))
+        self.physical_resource_id = f"{call['nodegroupName']}-{self.logical_resource_id or 'schedule'}"
+        self.end()
+        self.wire.schedules[self.physical_resource_id] = self.wire.clock.at(at, lambda: self._call(call))
+
+    def end(self) -> None:
+        self.wire.schedules.pop(self.physical_resource_id, lambda: None)()
+
+    def _call(self, call: dict[str, Any]) -> None:
+        from moto.cloudformation.exceptions import ValidationError
+
+        with suppress(ValidationError):  # a node group that is gone: nobody hears of it
+            self.ask("eks", "UpdateNodegroupConfig", **call)
+
 
 class AccessEntry(Resource):
     def make(self) -> None:
@@ -305,6 +341,7 @@ KINDS: dict[str, type[Resource]] = {
     "AWS::AutoScaling::LifecycleHook": Hook,
     "AWS::EKS::Nodegroup": NodeGroup,
     "AWS::EKS::AccessEntry": AccessEntry,
+    "AWS::Scheduler::Schedule": Schedule,
     "AWS::EC2::SecurityGroupEgress": Egress,
     "AWS::SQS::QueuePolicy": QueuePolicy,
 }

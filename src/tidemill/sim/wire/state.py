@@ -6,7 +6,7 @@ beside it here, by the token of the call that launched it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,9 @@ class Wire:
     bus: EventBus | None = None  # where the account's events go; None: nobody has opened the server yet
     data_plane: DataPlane | None = None  # where instances become nodes; None: nowhere
     calls: list[ReceivedCall] = field(default_factory=list)
+    schedules: dict[str, Callable[[], None]] = field(
+        default_factory=dict
+    )  # of EventBridge: how to cancel each
     shown_offers: set[str] = field(default_factory=set)
     _addresses: dict[str, str] = field(default_factory=dict)  # by instance
     _address_of: dict[str, str] = field(default_factory=dict)  # the instance that has it, or had it last
