@@ -27,6 +27,8 @@ def test_a_launch_names_its_token_its_template_version_and_how_many_at_least_and
     assert made["ClientToken"] == "l-1"
     assert made["LaunchTemplate"] == {"LaunchTemplateId": "lt-1", "Version": "3"}
     assert (made["MinCount"], made["MaxCount"]) == (1, 4)
+    whole = run_instances_request(order(least=4), ())
+    assert (whole["MinCount"], whole["MaxCount"]) == (4, 4), "a gang: all or none"
     assert {one["ResourceType"] for one in made["TagSpecifications"]} == {
         "instance",
         "volume",

@@ -10,11 +10,13 @@ from tests.decide import builders as given
 from tests.decide.builders import NOW, ago, ahead, of, spec, why, world
 from tidemill.decide import decide
 from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.labels import Expression
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit, Evict, Launch, Recreate, SettleLaunch, StartDrain
-from tidemill.model.pods import MAX_GANG_PODS, Gang, Pod, PodPhase, TakenBack
+from tidemill.model.pods import MAX_GANG_PODS, Gang, Pod, PodPhase, PodTerm, TakenBack
 from tidemill.model.purchases import LaunchIntent, LaunchState
 from tidemill.model.reasons import HoldKind, HoldReason
+from tidemill.spec import names
 from tidemill.wording import sentence
 
 pytestmark = pytest.mark.requirement("PE-17")
@@ -99,6 +101,19 @@ def test_a_gang_is_launched_for_in_one_zone():
     plan = decide(spec(given.hourly_pool("p5", "p5.48xlarge")), world(given.gang(size=3)))
     (launch,) = of(plan, Launch)
     assert launch.intent.count == 3
+
+
+@pytest.mark.requirement("PE-11")
+def test_a_launch_gives_a_gang_all_of_its_new_nodes_or_none():
+    pools = spec(given.hourly_pool("p5", "p5.48xlarge", limits={"nodes": 9}))
+    up = given.node("i-1", source=Source(SourceKind.ON_DEMAND))
+    others = [given.pod(f"single-{number}", gpus=8) for number in range(2)]
+    (launch,) = of(decide(pools, world(up, given.gang(size=4, priority=9), others)), Launch)
+    assert (launch.intent.count, launch.intent.least) == (5, 3), "what single pods need may come in part"
+    blocks = decide(spec(given.pool(warm=False)), world(given.block(free=4), given.gang(size=2)))
+    assert [one.intent.least for one in of(blocks, Launch)] == [1], (
+        "a block is paid for, whatever comes of it"
+    )
 
 
 def test_a_gang_whose_pods_are_not_all_there_waits_for_them():
@@ -357,3 +372,15 @@ def test_a_launch_that_came_short_is_written_down_as_one():
     asked = replace(answered, state=LaunchState.ASKED, written_at=ago("11m"), instance_ids=())
     (settled,) = of(decide(pools, world(up, asked, given.gang(size=2))), SettleLaunch)
     assert settled.short == ("i-1",)
+
+
+def test_a_gang_whose_pods_keep_out_of_each_others_zone_is_told_that_it_cannot_start():
+    apart = PodTerm(names.LABEL_ZONE, (Expression("app", "In", ("g",)),))
+    pods = [
+        replace(one, shape=replace(one.shape, labels=(("app", "g"),), anti_affinity=(apart,)))
+        for one in given.gang(size=2)
+    ]
+    plan = decide(spec(), world(given.block(), given.node("i-1"), given.node("i-2"), pods))
+    told = why(plan, pods[0])
+    assert (told.code, told.reason.kind) == ("impossible", HoldKind.GANG_KEEPS_APART)
+    assert "keeps them out of each other's zone" in sentence(told.reason)

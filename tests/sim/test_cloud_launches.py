@@ -186,6 +186,14 @@ def test_block_odcr_spot_and_on_demand_work_side_by_side():
     assert account.states(ids[2:]) == {InstanceState.RUNNING}
 
 
+def test_with_fewer_than_the_least_that_is_asked_for_none_is_launched():
+    account = Account(on_demand={"g6.xlarge": 2})
+    with pytest.raises(NoCapacity, match="2 free of the 3 asked for at least"):
+        account.launch(ON_DEMAND, instance_type="g6.xlarge", count=4, least=3)
+    assert not account.cloud.instance_histories
+    assert len(account.launch(ON_DEMAND, instance_type="g6.xlarge", count=4, least=2)) == 2
+
+
 @pytest.mark.requirement("CB-14")
 def test_a_zone_without_capacity_has_some_again_when_an_instance_ends():
     account = Account(on_demand={"g6.xlarge": 1})

@@ -215,7 +215,7 @@ def run_instances_request(request: LaunchRequest, interfaces: Sequence[Mapping[s
     subnet = sorted(request.subnets)[number % len(request.subnets)]
     return {
         "LaunchTemplate": {"LaunchTemplateId": request.template.id, "Version": str(request.template.version)},
-        "MinCount": 1,
+        "MinCount": request.least,
         "MaxCount": request.count,
         "ClientToken": token,
         "InstanceType": request.instance_type,

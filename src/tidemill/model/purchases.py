@@ -42,6 +42,7 @@ class LaunchIntent:
     instance_ids: tuple[str, ...] = ()
     failure: str = ""  # the error's label: no-capacity, retryable, …; of one never Ready: why it was given up
     node_class: str = ""  # of one never Ready: the fingerprint of the NodeClass that it was made from
+    least: int = 1  # with fewer, none is launched: a gang needs so many. A group gives what it can
 
     @property
     def in_flight(self) -> int:

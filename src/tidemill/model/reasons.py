@@ -346,6 +346,7 @@ class HoldKind(StrEnum):
     GANG_INCOMPLETE = "gang-incomplete"  # name: the gang; count of `of` pods exist
     GANG_STOPS = "gang-stops"  # name
     GANG_LOST_POD = "gang-lost-pod"  # name
+    GANG_KEEPS_APART = "gang-keeps-apart"  # name
     GANG_WAITS_FOR_REST = "gang-waits-for-rest"  # name: the node that is held for it
     # Its node is on the way.
     LAUNCHING = "launching"  # name: the instance type; source; both empty: not known

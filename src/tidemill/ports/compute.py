@@ -46,6 +46,7 @@ class LaunchRequest:
     subnets: tuple[str, ...]  # all in the zone; the adapter chooses one
     count: int
     tags: Pairs
+    least: int = 1  # with fewer, none is launched
 
 
 @dataclass(frozen=True, slots=True)

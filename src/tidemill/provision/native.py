@@ -68,6 +68,7 @@ class NativeLauncher:
             subnets=tuple(self._spec.platform.spec.subnets[intent.zone]),
             count=intent.count,
             tags=tags,
+            least=intent.least,
         )
 
     def _let_nodes_join(self, pool: str) -> None:

@@ -77,6 +77,9 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
     ),
     HoldKind.GANG_INCOMPLETE: "gang {name} has {count} of its {of} pods",
     HoldKind.GANG_STOPS: "gang {name} is being stopped, to start again whole",
+    HoldKind.GANG_KEEPS_APART: (
+        "gang {name} runs in one zone, and a podAntiAffinity of its pods keeps them out of each other's zone"
+    ),
     HoldKind.GANG_LOST_POD: "gang {name} lost a pod; the others are being stopped",
     HoldKind.GANG_WAITS_FOR_REST: "room on {name} is held for it until the rest of its gang has room",
     HoldKind.LAUNCHING: lambda reason: f"{_launched(reason)} is being launched for it",

@@ -332,7 +332,9 @@ def _affected(world: World, pool: ComputePool, kind: SourceKind, nodes: Iterable
             yield pod
 
 
-def plan_launch(context: DecisionContext, option: LaunchOption, count: int, reason: LaunchReason) -> None:
+def plan_launch(
+    context: DecisionContext, option: LaunchOption, count: int, reason: LaunchReason, least: int = 1
+) -> None:
     pool = option.pool
     where = f"{pool.name}|{option.source.label}|{option.kind.name}|{option.zone}"
     key = f"{context.owner}|{where}|{context.now.isoformat()}|{len(context.actions)}"
@@ -345,5 +347,6 @@ def plan_launch(context: DecisionContext, option: LaunchOption, count: int, reas
         count=count,
         provisioner=pool.spec.provisioner.value,
         written_at=context.now,
+        least=least,
     )
     context.do(Launch(intent, reason))

@@ -304,7 +304,19 @@ def _launch(context: DecisionContext, packing: Packing, candidates: Candidates) 
             if any(candidate.option is option for candidate in placement.nodes)
         )
         reason = LaunchReason(LaunchKind.PODS_WAIT, first, len(wanting) - 1)
-        plan_launch(context, option, option.opened, reason)
+        plan_launch(context, option, option.opened, reason, _needed_at_once(packing, option))
+
+
+def _needed_at_once(packing: Packing, option: LaunchOption) -> int:
+    """The most new nodes that one gang needs of it: with fewer, they would stand idle. A block is paid either way."""
+    if option.reservation is not None:
+        return 1
+    gangs = (placement for placement in packing.placements if placement.item.gang is not None)
+    needed = (
+        len({id(candidate) for candidate in placement.nodes if candidate.option is option})
+        for placement in gangs
+    )
+    return max(needed, default=1) or 1
 
 
 def _try_for_gangs(

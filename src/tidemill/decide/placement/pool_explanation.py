@@ -13,7 +13,7 @@ from tidemill.decide.placement.eligibility import Refusal, may_use, refusal
 from tidemill.decide.placement.launch_options import usable_reservations
 from tidemill.decide.pool_templates import HELD, PoolTemplate
 from tidemill.decide.queue_item import QueueItem, lasts, time_needed
-from tidemill.decide.scheduler_rules import admits, tolerates
+from tidemill.decide.scheduler_rules import admits, selects, tolerates
 from tidemill.model.capacity import LIVE_STATES, NOT_STARTED_STATES, Reservation, Source, SourceKind
 from tidemill.model.labels import Pairs
 from tidemill.model.plan import UnmetCode
@@ -65,6 +65,8 @@ def _closest(
     refusals: set[Refusal | None],
     candidates: Candidates,
 ) -> Explanation:
+    if item.gang is not None and _keeps_out_of_its_own_zone(item):
+        return Explanation(34, "impossible", HoldReason(HoldKind.GANG_KEEPS_APART, name=item.gang.name))
     if None in refusals and item.gang is not None:
         return _gang_too_large(item, pool, candidates)
     if None in refusals and item.shape.sociable:
@@ -115,6 +117,17 @@ def _closest(
     if not (context.world.ledger_ok and context.world.cloud_ok):
         return Explanation(24, "held", HoldReason(HoldKind.UNREACHABLE))
     return Explanation(20, "no-capacity", HoldReason(HoldKind.NO_ACTIVE_CAPACITY, pool.name))
+
+
+def _keeps_out_of_its_own_zone(item: QueueItem) -> bool:
+    """Its pods have a rule against each other in a zone, in which a gang has to be."""
+    labels, namespace = dict(item.shape.labels), item.pods[0].namespace
+    return len(item.pods) > 1 and any(
+        term.topology_key == names.LABEL_ZONE
+        and namespace in term.namespaces_of(namespace)
+        and selects(term.selector, labels)
+        for term in item.shape.anti_affinity
+    )
 
 
 def _never_ready(context: DecisionContext, pool: ComputePool, candidates: Candidates) -> Explanation:

@@ -79,6 +79,7 @@ class SimCompute:
             count=order.count,
             provisioner=tags.get(names.TAG_PROVISIONER, ""),
             written_at=self._clock.now(),
+            least=order.least,
         )
         return self._cloud.launch(intent, order.tags)
 

@@ -78,6 +78,7 @@ class Launches:
             self._faults.check_launch(self._timeline.now(), self._fault_targets(intent))
             open_slots = self._open_slots(intent) if fills_open else []
             count = min(intent.count, len(open_slots) + self._free(intent, len(open_slots)))
+            minimum = max(minimum, intent.least)
             if count < minimum:
                 raise NoCapacity(
                     f"{intent.source.label} has {count} free of the {minimum} asked for at least",
