@@ -12,6 +12,7 @@ from tests.decide.builders import NOW, failed_launch, launch_intent
 from tests.decide.purchases import intent
 from tests.store.ledgers import OURS, Opener
 from tidemill.cli import main
+from tidemill.model.purchases import LaunchState
 
 
 @pytest.fixture
@@ -43,6 +44,8 @@ def test_launches_that_are_open_and_those_that_failed_are_two_numbers(
     for number in range(3):
         ledger.write_launch(launch_intent(f"ti-{number}", written_at=now))
     ledger.write_launch(failed_launch("ti-f", at=now))
+    for state in (LaunchState.SHORT, LaunchState.NEVER_READY):  # remembered, and over
+        ledger.write_launch(launch_intent(state.value, state=state, written_at=now, state_at=now))
     assert main(["ledger", url]) == 0
     assert (
         "launches: 3 open, 1 failed within an hour; 0 instances paid by the hour" in capsys.readouterr().out

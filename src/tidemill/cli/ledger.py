@@ -257,9 +257,9 @@ def _print_summary(stdout: Console, ledger: SqlLedger, now: datetime) -> None:
     from tidemill.model.purchases import LaunchState
 
     failed = sum(launch.state is LaunchState.FAILED for launch in launches)
+    opened = sum(launch.in_flight > 0 for launch in launches)
     stdout.print(
-        f"launches: {len(launches) - failed} open, {failed} failed within an hour; "
-        f"{len(running)} instances paid by the hour"
+        f"launches: {opened} open, {failed} failed within an hour; {len(running)} instances paid by the hour"
     )
 
 
