@@ -13,6 +13,8 @@ _AT_ONCE = 512  # compared without a look at the result
 
 def changed_span(old: Sequence[object], new: Sequence[object]) -> tuple[int, int, int]:
     """Where they differ: `old[start:old_stop]` became `new[start:new_stop]`. Compares by identity."""
+    if old is new:
+        return len(old), len(old), len(old)
     shorter = min(len(old), len(new))
     start = _same(old, new)
     tail = _same(old[start:][::-1], new[start:][::-1]) if start < shorter else 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.model.capacity import PREPAID
-from tidemill.model.nodes import KubeNode
+from tidemill.model.nodes import INSTANCE_UP_STATES, KubeNode
 from tidemill.model.pods import Pod, PodPhase
 from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.cluster.scheduler_filters import PodSelector
@@ -74,28 +74,27 @@ class IdleNodes:
 def _idle_nodes(truth: Truth) -> list[_Idle]:
     """Open nodes on prepaid capacity of ours, without any pod but daemons."""
     found = []
-    nodes = {
-        node.instance_id: node
+    nodes = [
+        node
         for node in truth.cluster.without_work()
         if node.opened_at is not None
         and node.ready
         and node.check != "failed"
         and node.draining_since is None
-    }
+    ]
     # EKS keeps to the end that a block had when the group was made: an extension does not reach it.
     extended = {extension.reservation_id for extension in truth.cloud.bought_extensions}
-    for history in truth.ours() if nodes else ():
-        if (
-            history.now.id not in nodes
-            or history.now.source.kind not in PREPAID
-            or history.now.ends_at is not None
-        ):
+    for node in nodes:
+        history = truth.cloud.instance_histories[node.instance_id]
+        if history.now.owner != truth.owner or history.now.state not in INSTANCE_UP_STATES:
+            continue
+        if history.now.source.kind not in PREPAID or history.now.ends_at is not None:
             continue
         if history.now.provisioner == Provisioner.MANAGED.value and history.now.source.id in extended:
             continue
         pool = truth.spec.pools.get(history.now.pool)
         if pool is not None:
-            found.append(_Idle(nodes[history.now.id], history, pool))
+            found.append(_Idle(node, history, pool))
     return found
 
 
