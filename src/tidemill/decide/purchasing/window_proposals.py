@@ -1,8 +1,5 @@
-"""Proposals for demand windows: an extension of a block that is held, else a new block, searched for and proposed.
-
-An extension keeps the nodes: nothing boots and nothing moves. EC2 sells it from 56 days to 1 hour before the end, in
-the lengths it sells blocks in, one at a time, and only if it has the capacity; the end moves when it is paid.
-"""
+"""Proposals for demand windows: an extension of a block that is held (`window_extensions.py`), else a new block,
+searched for and proposed."""
 
 from __future__ import annotations
 
@@ -23,31 +20,29 @@ from tidemill.decide.purchasing.purchase_intents import (
     propose,
     propose_again_at,
 )
-from tidemill.decide.purchasing.usability import why_block_unusable, why_offer_unusable, zones_to_buy_in
+from tidemill.decide.purchasing.usability import why_offer_unusable, zones_to_buy_in
 from tidemill.decide.purchasing.window_coverage import (
     coverage_changes_at,
     first_gap,
     held_for,
     missing_instance_time,
 )
+from tidemill.decide.purchasing.window_extensions import extension_offers
 from tidemill.decide.purchasing.windows_at_rest import WindowsAtRest
 from tidemill.model.capacity import Reservation
 from tidemill.model.ec2_facts import (
     LEGAL_DURATIONS,
-    LONGEST_BLOCK,
     grid_at_or_before,
     least_sold,
     round_up_duration,
 )
 from tidemill.model.offers import (
     ExtensionOffer,
-    ExtensionQuery,
-    ExtensionSearch,
     Offer,
     OfferQuery,
     OfferSearch,
 )
-from tidemill.model.plan import SearchExtensions, SearchOffers
+from tidemill.model.plan import SearchOffers
 from tidemill.model.purchase_reasons import (
     ProposalReason,
     PurchaseWarning,
@@ -63,11 +58,6 @@ from tidemill.spec.usable_blocks import why_unusable
 SEARCH_FRESH = timedelta(minutes=30)
 # An extension keeps the nodes, so it may cost a quarter more than a new block.
 EXTENSION_WORTH_PERCENT = 125
-# Blocks end on the grid, and demand begins at any time: a block that ends within a day of it can be extended for it.
-NEAR = timedelta(days=1)
-# An older answer is not used; after an empty one EC2 is asked sooner than for blocks, because extensions close.
-EXTENSION_ANSWER_FRESH = timedelta(minutes=30)
-EMPTY_ANSWER_FRESH = timedelta(hours=2)
 
 
 def cover_window(
@@ -116,7 +106,7 @@ def _propose(
     held: list[Reservation],
 ) -> None:
     """EC2 is asked for an extension first; the price of a new block decides which of the two is proposed."""
-    longer = _extension_offers(context, plan, window, gap, intents)
+    longer = extension_offers(context, plan, window, gap, intents)
     if longer is None:
         return  # asked, and not answered yet
     query = (
@@ -202,91 +192,6 @@ def _just_bought(context: DecisionContext, intents: list[PurchaseIntent]) -> boo
             if end is not None and end < intent.envelope.earliest_end:
                 return True
     return False
-
-
-# --- extensions ---------------------------------------------------------------------------------------
-
-
-def _extension_offers(
-    context: DecisionContext,
-    plan: CapacityPlan,
-    window: DemandWindow,
-    gap: Step,
-    intents: list[PurchaseIntent],
-) -> list[tuple[Reservation, ExtensionOffer]] | None:
-    """The cheapest first; None: EC2 is asked and has not answered yet."""
-    offers = []
-    reason = SearchReason(SearchKind.WINDOW_OUTLASTS_BLOCK, plan.name, window.name)
-    for block, by in _extendable(context, plan, window, gap, intents):
-        found = _extension_offer(context, block, by, reason)
-        if isinstance(found, ExtensionOffer):
-            offers.append((block, found))
-        elif found:
-            return None
-    return sorted(offers, key=lambda pair: (pair[1].fee_usd, pair[0].id))
-
-
-def _extendable(
-    context: DecisionContext,
-    plan: CapacityPlan,
-    window: DemandWindow,
-    gap: Step,
-    intents: list[PurchaseIntent],
-) -> list[tuple[Reservation, timedelta]]:
-    """Blocks that end where the gap begins and are large enough, each with the time that would close it; the shortest
-    first."""
-    if plan.spec.extend.policy == "never":
-        return []
-    found = []
-    for block in held_for(context.spec, context.world.reservations, plan.spec.pool, window):
-        if block.end is None or not gap.start - NEAR <= block.end <= gap.start + NEAR:
-            continue
-        by = round_up_duration(gap.end - block.end)
-        if by is None or block.count < gap.amount or _failed_before(block, intents):
-            continue
-        if why_block_unusable(context.spec, plan.spec.pool, block) is not None:
-            continue
-        if _may_extend(context, block, by):
-            found.append((block, by))
-    return sorted(found, key=lambda pair: (pair[1], pair[0].end, pair[0].id))
-
-
-def _may_extend(context: DecisionContext, block: Reservation, by: timedelta) -> bool:
-    if block.extension_window is None or block.end is None or by <= timedelta(0):
-        return False
-    opens, closes = block.extension_window
-    if context.now < opens:
-        context.wake(opens)
-        return False
-    return context.now <= closes and block.end + by - block.start <= LONGEST_BLOCK
-
-
-def _failed_before(block: Reservation, intents: list[PurchaseIntent]) -> bool:
-    """A payment for an extension of it failed once: a new block is bought instead."""
-    return any(intent.extends == block.id and intent.state is PurchaseState.FAILED for intent in intents)
-
-
-def _extension_offer(
-    context: DecisionContext, block: Reservation, by: timedelta, reason: SearchReason
-) -> ExtensionOffer | bool:
-    """The offer; True: EC2 is asked and has not answered yet; False: EC2 has none."""
-    search = _latest_extension_search(context, ExtensionQuery(block.id, by))
-    fresh = EXTENSION_ANSWER_FRESH if search is not None and search.offers else EMPTY_ANSWER_FRESH
-    if search is None or context.now - search.at >= fresh:
-        context.do(SearchExtensions(ExtensionQuery(block.id, by), reason))
-        return True
-    offers = [offer for offer in search.offers if offer.start == block.end]
-    context.wake(search.at + fresh)
-    return min(offers, key=lambda offer: (offer.fee_usd, offer.id)) if offers else False
-
-
-def _latest_extension_search(context: DecisionContext, query: ExtensionQuery) -> ExtensionSearch | None:
-    same = [
-        extension_search
-        for extension_search in context.world.extension_searches
-        if extension_search.query == query
-    ]
-    return max(same, key=lambda one: one.at, default=None)
 
 
 # --- a new block --------------------------------------------------------------------------------------

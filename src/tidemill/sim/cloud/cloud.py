@@ -1,30 +1,28 @@
 """The simulated AWS: `ports.Cloud` in memory, in virtual time, seeded.
 
 The first methods are the port. Below them are what a scenario does to the account (what exists beforehand, what people
-do, faults) and the state that reports and invariants read. It knows nothing of Kubernetes: a simulated cluster listens
-through `on_instance`. Each part has its own module: market, purchases, extensions, reservations,
-on_demand_reservations, launches, instances, scaling_groups, node_groups, block_end, faults, events.
+do; faults are in `faulty_account`) and the state that reports and invariants read. It knows nothing of Kubernetes: a
+simulated cluster listens through `on_instance`. Each part has its own module: market, purchases, extensions,
+reservations, on_demand_reservations, launches, instances, scaling_groups, node_groups, block_end, faults, events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
 
 from tidemill.catalog import Catalog
 from tidemill.model.capacity import Reservation, SourceKind
-from tidemill.model.ec2_facts import SPOT_NOTICE
 from tidemill.model.errors import Gone, NoCapacity, NotAllowed, Refused
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState
 from tidemill.model.offers import Extension, ExtensionOffer, ExtensionQuery, Offer, OfferQuery
 from tidemill.model.purchases import LaunchIntent
-from tidemill.model.reasons import InstanceEndKind
 from tidemill.sim.cloud.block_end import BlockEnd
 from tidemill.sim.cloud.events import BlockEvents, Events
 from tidemill.sim.cloud.extensions import ExtensionPurchase, ExtensionPurchases
-from tidemill.sim.cloud.faults import ArmedFaults, matches_target
+from tidemill.sim.cloud.faults import ArmedFaults
+from tidemill.sim.cloud.faulty_account import FaultyAccount
 from tidemill.sim.cloud.instances import InstanceHistory, Instances
 from tidemill.sim.cloud.launches import Launches, RefusedLaunch
 from tidemill.sim.cloud.market import OfferMarket, OtherRegions
@@ -35,14 +33,13 @@ from tidemill.sim.cloud.reservations import Reservations, owned_reservation
 from tidemill.sim.cloud.scaling_groups import ScalingGroups
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.sim.wakes import Wakes
-from tidemill.spec.faults import Call
 from tidemill.spec.scenario import Market, OwnedReservation
 
 # The account number of AWS's own examples, which nobody owns.
 SIM_ENGINE = "arn:aws:sts::123456789012:assumed-role/tidemill-engine/rehearsal"
 
 
-class SimCloud:
+class SimCloud(FaultyAccount):
     def __init__(
         self,
         timeline: Timeline,
@@ -264,72 +261,6 @@ class SimCloud:
         """Instances launched from now on run a second later, for those who wait in real time."""
         self._instances.boot_at_once = yes
 
-    # --- what goes wrong: a target is a pool, a block's name or id, a type, a zone, a kind of source --
-
-    def fail_next_launches(
-        self, n: int, error: Literal["retryable", "no-capacity"] = "retryable", target: str = ""
-    ) -> None:
-        self._faults.fail_launches(n, error, target)
-
-    def no_capacity_for(self, duration: timedelta, target: str = "") -> None:
-        self._faults.shortage(self._timeline.now() + duration, target)
-
-    def throttle(self, duration: timedelta) -> None:
-        """Until then every call of the port raises Throttled."""
-        self._faults.throttle(self._timeline.now() + duration)
-
-    def timeout_after_commit(self, n: int, call: Call) -> None:
-        self._faults.time_out_after_commit(n, call)
-
-    def lose_requests(self, n: int, call: Call) -> None:
-        """The call times out and has not taken effect: to the caller it looks like a time-out after commit."""
-        self._faults.lose_requests(n, call)
-
-    def show_purchases_late(self, up_to: timedelta) -> None:
-        """What is bought from now on shows in reads only later, up to `up_to`."""
-        self._purchases.seen_after_max_s = self._extensions.seen_after_max_s = int(up_to.total_seconds())
-
-    def fail_next_payment(self, n: int = 1) -> None:
-        self._faults.fail_payments(n)
-
-    def short_delivery(self, n: int, target: str = "") -> None:
-        """The next block to start brings `n` fewer instances than bought."""
-        self._faults.deliver_short(n, target)
-
-    def kill_instance(self, target: str = "") -> str | None:
-        """The first running instance the target names dies; None: there is none."""
-        for history in self._running(target):
-            self._instances.shut_down(history.now.id, by="hardware", why="the host failed")
-            return history.now.id
-        return None
-
-    def interrupt_spot(self, target: str = "") -> str | None:
-        for history in self._running(target):
-            if history.now.source.kind is SourceKind.SPOT and history.now.ends_at is None:
-                self._instances.announce_end(
-                    history.now.id, self._timeline.now() + SPOT_NOTICE, InstanceEndKind.SPOT_INTERRUPTION
-                )
-                return history.now.id
-        return None
-
-    def retire(self, target: str = "", in_: timedelta = timedelta(hours=24)) -> str | None:
-        for history in self._running(target):
-            if history.now.ends_at is None:
-                self._instances.announce_end(
-                    history.now.id, self._timeline.now() + in_, InstanceEndKind.RETIREMENT
-                )
-                return history.now.id
-        return None
-
-    def lose_events(self, n: int = 1) -> None:
-        self._wakes.lose(n)
-
-    def double_events(self, n: int = 1) -> None:
-        self._wakes.double(n)
-
-    def delay_events(self, n: int = 1, by: timedelta = timedelta(minutes=10)) -> None:
-        self._wakes.delay(n, by)
-
     # --- the truth ----------------------------------------------------------------------------------
 
     @property
@@ -394,20 +325,6 @@ class SimCloud:
         return {kind: meter.usd(now) for kind, meter in self._instances.meters.items()}
 
     # --- between the parts --------------------------------------------------------------------------
-
-    def _running(self, target: str) -> Iterator[InstanceHistory]:
-        """Instances of other owners only where the target is their id."""
-        for history in self._instances.alive():
-            if not history.now.owner and target != history.now.id:
-                continue
-            if history.now.state is InstanceState.RUNNING and matches_target(
-                target, self._fault_targets(history.now)
-            ):
-                yield history
-
-    def _fault_targets(self, instance: Instance) -> tuple[str, ...]:
-        own = (instance.id, instance.pool, instance.instance_type, instance.zone, instance.source.kind.value)
-        return own + (self._reservations.fault_targets(instance.source.id) if instance.source.id else ())
 
     def _slot_clean(self, instance: Instance) -> None:
         if instance.source.id:
