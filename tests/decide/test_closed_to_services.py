@@ -10,7 +10,7 @@ import pytest
 
 from tests.decide import builders as given
 from tests.decide.builders import ahead, block, node, of, pod, spec, world
-from tidemill.decide import decide
+from tidemill.decide import Memory, decide
 from tidemill.model.labels import Taint
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit, CancelDrain, KeepForJobs, Plan, StartDrain
@@ -82,3 +82,15 @@ def test_without_a_service_nothing_is_closed():
     plan = decide(spec(), world(block(count=2, ends_in="2h"), one, other))
     assert not kept(plan)
     assert not drained(plan)
+
+
+def test_a_job_that_left_another_node_is_not_remembered_as_a_reason_to_drain_this_one():
+    """Its grace made all of them drain early, the end that they share stays as it is."""
+    service, other, third = node("i-1"), closed(node("i-2")), closed(node("i-3"))
+    slow: Pod = given.pod("slow", on=third, gpus=8, expected="10h", grace="40m", ends_at=DEADLINE)
+    before, after = there(service, other, third, things=[slow]), there(service, other, third)
+    later = replace(after, now=ahead("40m"), reservations=before.reservations)
+    documents, memory = spec(), Memory()
+    decide(documents, before, memory)
+    assert other.name not in drained(decide(documents, later))
+    assert decide(documents, later, memory) == decide(documents, later)

@@ -62,6 +62,12 @@ class DecisionContext:
         self._somebody_moves_slowly = bool(world.budgets) or any(
             workload.method not in (None, Method.EVICT) for workload in world.workloads
         )
+        # Of these the nodes with pods of theirs are drained earlier than the others.
+        self._movers = (
+            frozenset(self.workloads) | {budget.workload for budget in world.budgets}
+            if self._somebody_moves_slowly
+            else None
+        )
         self.kept: set[str] = set()  # pods that a hand-over keeps in place until its next step
         self.actions: list[Action] = []
         self.unmet: dict[str, Unmet] = {}
@@ -229,7 +235,10 @@ class DecisionContext:
                 end = group.end  # nodes that end together have the very same instants
             group.end_of = (None, None) if self._somebody_moves_slowly else of
         self._ends[ending] = end
-        for view in group.views if group.alone or end is not group.end else group.fresh:
+        told_for = (group.lead, self._movers)
+        all_anew = group.alone or end is not group.end or told_for != group.told_for
+        group.told_for = told_for
+        for view in group.views if all_anew else group.fresh:
             self._end_view(view, end, group.lead)
             instance = view.node.instance
             if instance is not None and instance.ends_at is not None:

@@ -99,6 +99,7 @@ class EndingGroup:
     views: list[NodeView] = field(default_factory=list)
     end: End | None = None
     end_of: tuple[Reservation | None, timedelta | None] = (None, None)  # what it was worked out from
+    told_for: object = None  # what else the ends of its nodes were worked out from
     fresh: list[NodeView] = field(default_factory=list)  # not told the end yet
     alone: bool = False  # AWS has announced the end of one of them
     _lead: timedelta | None = None

@@ -17,6 +17,7 @@ from tidemill.model.plan import (
     AnnounceEnd,
     AnnounceNodeEnd,
     CancelDrain,
+    KeepForJobs,
     MarkReady,
     Recreate,
     RemoveNode,
@@ -113,7 +114,7 @@ def _write_of(action: Action) -> _Write:
             return ScaleWorkload, workload, replicas, added
         case StartDrain(node, reason):
             return StartDrain, node, reason.kind
-        case MarkReady(node) | CancelDrain(node) | RemoveNode(node):
+        case MarkReady(node) | CancelDrain(node) | KeepForJobs(node) | RemoveNode(node):
             return type(action), node
         case RequestCheckpoint(pod) | Recreate(pod):
             return type(action), pod
