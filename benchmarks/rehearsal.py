@@ -4,6 +4,8 @@
     python -m benchmarks.rehearsal --from-scratch                 # every tick decides, and from nothing
     python -m benchmarks.rehearsal --compare                      # both, one after the other, and how many times dearer
     python -m benchmarks.rehearsal --waiting 500 1500 5000        # how the time grows with the queue of two nodes
+    python -m benchmarks.rehearsal --short-jobs 10000             # jobs of a minute, one after the other, on few nodes
+    python -m benchmarks.rehearsal --blocks 40                    # so many blocks, and 70 jobs waiting for each of them
 
 Four blocks of 28 days end one after the other, so that drains and hand-overs are part of it; a fifth of the
 jobs are gangs. The time includes the invariants, which are checked at every tick. CPU time is printed beside wall time:
@@ -140,6 +142,69 @@ def queue(jobs: int, days: int) -> Scenario:
     )
 
 
+def short_jobs(jobs: int) -> Scenario:
+    """Jobs of a minute that come as fast as eight nodes finish them: almost all of the time goes into ticks."""
+    per_hour = 1200
+    job = {
+        "name": "short",
+        "nodeSelector": {"workload-type": "training"},
+        "arrivals": {"perHour": per_hour, "count": jobs},
+        "duration": {"uniform": ["50s", "70s"]},
+        "grace": "30s",
+        "gpus": 2,
+        "cpu": "16",
+        "memory": "128Gi",
+    }
+    return _on_blocks("short-jobs", 1, 8, timedelta(hours=jobs / per_hour + 2), [job])
+
+
+def many_blocks(blocks: int) -> Scenario:
+    """Blocks of two nodes, all full, and 70 jobs waiting for each of them: every tick asks about all of both."""
+    jobs = [
+        {
+            "name": name,
+            "nodeSelector": {"workload-type": "training"},
+            "arrivals": {"perHour": 100 * blocks, "count": round(70 * blocks * share)},
+            "duration": {"uniform": ["2h", "9h"]},
+            "grace": "2m",
+            **more,
+        }
+        for name, share, more in (
+            ("small", 0.5, {"gpus": 2, "cpu": "16", "memory": "128Gi"}),
+            ("node", 0.4, {"gpus": 8, "cpu": "170", "memory": "1500Gi"}),
+            ("pair", 0.1, {"gpus": 8, "cpu": "170", "memory": "1500Gi", "nodes": 2}),
+        )
+    ]
+    return _on_blocks("many-blocks", blocks, 2, timedelta(days=1), jobs)
+
+
+def _on_blocks(
+    name: str, blocks: int, nodes: int, duration: timedelta, jobs: list[dict[str, Any]]
+) -> Scenario:
+    reservations = [
+        {
+            "name": f"block-{index}",
+            "instanceType": "p5.48xlarge",
+            "count": nodes,
+            "zone": "us-east-1a" if index % 2 else "us-east-1b",
+            "from": "0s",
+            "duration": f"{7 + index % 14}d",
+        }
+        for index in range(blocks)
+    ]
+    return Scenario.model_validate(
+        {
+            "metadata": {"name": name},
+            "spec": {
+                "start": datetime(2026, 11, 1, 11, 30, tzinfo=UTC),
+                "duration": duration,
+                "reservations": reservations,
+                "jobs": jobs,
+            },
+        }
+    )
+
+
 def from_nothing(documents: Spec, world: World) -> Plan:
     return decide(documents, world)
 
@@ -163,11 +228,15 @@ def growth(sizes: list[int], days: int, seed: int, ways: dict[str, Decide]) -> l
 
 
 def month(days: int, nodes: int, jobs: int, seed: int, decide: Decide) -> dict[str, float]:
-    rehearsal = Rehearsal(spec(nodes), scenario(days, nodes, jobs), seed, decide=decide)
+    return measure(scenario(days, nodes, jobs), nodes, seed, decide)
+
+
+def measure(what: Scenario, nodes: int, seed: int, decide: Decide) -> dict[str, float]:
+    rehearsal = Rehearsal(spec(nodes), what, seed, decide=decide)
     began, cpu_began = time.perf_counter(), time.process_time()
     rehearsal.run()
     wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
-    outcome = tally(rehearsal, scenario="month", wall_s=wall_s)
+    outcome = tally(rehearsal, scenario=what.metadata.name, wall_s=wall_s)
     most_nodes = max((point for point in outcome.series.ready), default=0) // 8
     return {
         "simulated_s_per_wall_s": round(outcome.simulated_hours * 3600 / wall_s),
@@ -194,6 +263,8 @@ def main() -> None:
     parser.add_argument("--from-scratch", action="store_true", help="remember nothing between decisions")
     parser.add_argument("--compare", action="store_true", help="from scratch and as it is, and the ratio")
     parser.add_argument("--waiting", type=int, nargs="+", metavar="JOBS", help="growth with the queue")
+    parser.add_argument("--short-jobs", type=int, metavar="JOBS", help="jobs of a minute, on eight nodes")
+    parser.add_argument("--blocks", type=int, metavar="BLOCKS", help="blocks of two nodes, 70 jobs for each")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     ways: dict[str, Decide] = {}
@@ -210,8 +281,12 @@ def main() -> None:
         for row in rows:
             print("  ".join(f"{value:>20,}" for value in row.values()))
         return
-    days = args.days or 30
-    found = {way: month(days, args.nodes, args.jobs, args.seed, one) for way, one in ways.items()}
+    what, nodes = scenario(args.days or 30, args.nodes, args.jobs), args.nodes
+    if args.short_jobs:
+        what, nodes = short_jobs(args.short_jobs), 8
+    elif args.blocks:
+        what, nodes = many_blocks(args.blocks), 2 * args.blocks
+    found = {way: measure(what, nodes, args.seed, one) for way, one in ways.items()}
     if args.json:
         json.dump(found if args.compare else next(iter(found.values())), sys.stdout, indent=2)
         print()
