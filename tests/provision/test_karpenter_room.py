@@ -10,11 +10,13 @@ import pytest
 from tests.provision.test_karpenter import NOW, block, pool
 from tests.provision.test_karpenter_reconciler import Cluster, node, world
 from tidemill.model.capacity import ReservationState, Source, SourceKind
+from tidemill.model.labels import Toleration
 from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
 from tidemill.provision.karpenter.objects import karpenter_objects
 from tidemill.provision.karpenter.reconciler import KarpenterReconciler
 from tidemill.provision.karpenter.room import TURN
 from tidemill.provision.karpenter.settling import SETTLES_WITHIN
+from tidemill.spec import names
 
 SPOT, ON_DEMAND = Source(SourceKind.SPOT), Source(SourceKind.ON_DEMAND)
 HOURLY = [{"type": "spot"}, {"type": "on-demand"}]
@@ -188,3 +190,14 @@ def test_without_an_engine_one_hourly_node_pool_has_the_limits_and_a_warning_say
     assert limits["train-on-demand"] == {"nvidia.com/gpu": "0"}
     assert any("train-spot has all" in sentence for sentence in found.warnings)
     assert any("reserved capacity" in sentence for sentence in found.warnings)
+
+
+def test_a_replica_that_waits_for_any_source_has_room_on_the_block_that_would_take_it():
+    """It is pinned to nothing. All the room went to the hourly NodePool, which may have nothing to launch."""
+    shape = PodShape((("nvidia.com/gpu", 8),), tolerations=(Toleration("nvidia.com/gpu", "Exists"),))
+    takes, elsewhere = (
+        replace(pod(), shape=replace(shape, node_selector=((names.LABEL_ZONE, zone),)))
+        for zone in ("us-east-1a", "us-east-1b")
+    )
+    assert Engine(2, OVERFLOW).sees(block("cr-a"), pods=(takes,)) == {"cr-a": 1, "on-demand": 1}
+    assert Engine(2, OVERFLOW).sees(block("cr-a"), pods=(elsewhere,)) == {"cr-a": 0, "on-demand": 2}

@@ -8,14 +8,16 @@ there are several. A limit below what a NodePool has ends no node: Karpenter onl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog, InstanceType
+from tidemill.decide.read_models import admits, is_usable, templates
 from tidemill.model.capacity import Reservation, ReservationState
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
 from tidemill.model.pods import Pod, PodPhase
+from tidemill.model.resources import Resources
 from tidemill.model.world import World
 from tidemill.provision.karpenter.removal import Object, pool_of, source_of
 from tidemill.spec import Spec, names
@@ -35,7 +37,8 @@ class Demand:
     """What runs of a pool and who waits for it, both by the label of a source."""
 
     used: Mapping[str, Use] = field(default_factory=dict)
-    waiting: Mapping[str, int] = field(default_factory=dict)  # pods; "": any source would do
+    # Pods; "": any source would do. Those count for every reservation that would take them, too.
+    waiting: Mapping[str, int] = field(default_factory=dict)
     turn: int = 0
     ending: frozenset[str] = frozenset()  # being drained because they end
 
@@ -68,6 +71,8 @@ def demand_of(spec: Spec, pool: ComputePool, world: World, node_pools: Iterable[
     for pod in world.pods:
         if not pod.node and _waits_for(pod, pool):
             waiting[pod.pinned_to] = waiting.get(pod.pinned_to, 0) + 1
+            for label in _prepaid_for(spec, pool, world, pod) if not pod.pinned_to else ():
+                waiting[label] = waiting.get(label, 0) + 1
     hourly = sum(source.type in waiting or "" in waiting for source in pool.spec.sources)
     return Demand(used, waiting, _turn(world.now) if hourly > 1 else 0, _ending(pool, world.nodes))
 
@@ -146,6 +151,19 @@ def _waits_for(pod: Pod, pool: ComputePool) -> bool:
     return pod.phase is PodPhase.PENDING and all(
         labels.get(key, value) == value for key, value in pod.shape.node_selector
     )
+
+
+def _prepaid_for(spec: Spec, pool: ComputePool, world: World, pod: Pod) -> Iterator[str]:
+    """Reservations whose nodes would take it, although it is pinned to none: a replica of a service."""
+    template, owner = templates(spec)[pool.name], spec.platform.spec.deployment
+    for one in world.reservations:
+        kind = template.kinds.get(one.instance_type)
+        if kind is None or not any(is_usable(one, pool, source, owner) for source in pool.spec.sources):
+            continue
+        labels = template.labels(one.source, kind, one.zone)
+        fits = Resources(kind.allocatable).fits(pod.shape.requests)
+        if fits and admits(pod.shape, labels, template.taints):
+            yield one.source.label
 
 
 def _turn(now: datetime) -> int:
