@@ -140,6 +140,37 @@ def test_a_pair_has_nowhere_to_go_on_nodes_of_its_own_half(minimum: int, lowest:
     assert rehearsal.cluster.services["chat"].lowest_ready() == lowest
 
 
+@pytest.mark.parametrize("kept_up", [True, False], ids=["by another pod", "by none"])
+def test_a_spread_over_hosts_lets_few_onto_a_node_while_an_emptied_one_is_kept_up(kept_up: bool) -> None:
+    """Pods beside them have nowhere to go: a node, which counts as a host without replicas, stays to the end. It ends
+    before the forecast is judged, which does not know of spreads."""
+    spread = {
+        "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "chat"}},
+    }  # fmt: skip
+    in_a = {"tier": "train", "topology.kubernetes.io/zone": "us-east-1a"}
+    beside = [
+        given.service(
+            name, replicas=1, gpus=6, cpu="60", memory="100Gi", minAvailable=1, grace="1s", nodeSelector=in_a
+        )
+        for name in ("one", "two")
+    ]
+    chat = given.service(
+        replicas=3, gpus=2, cpu="10", memory="100Gi", minAvailable=2, zeroDowntime=True, labels={"app": "chat"},
+        topologySpreadConstraints=[spread],
+    )  # fmt: skip
+    rehearsal = scenario_with(
+        given.pool(),
+        reservations=[
+            given.block("a", count=2, zone="us-east-1a"),
+            given.block("b", zone="us-east-1b", duration="28h", count=1),
+        ],
+        services=[chat, *(beside if kept_up else [])],
+        duration="3h40m",
+    ).run()
+    assert (rehearsal.cluster.services["chat"].lowest_ready() < 2) is kept_up
+
+
 def test_nodes_that_end_as_soon_or_that_another_service_has_are_nowhere_to_go() -> None:
     doomed = scenario_with(
         given.pool(),

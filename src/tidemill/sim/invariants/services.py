@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 
 from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.model.capacity import PREPAID, Reservation, ReservationState
@@ -84,9 +85,10 @@ def _had_somewhere_to_go(truth: Truth, service: ServiceTruth, way: _Way, short_s
     return seats >= service.minimum
 
 
-def _open_seats(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since: datetime) -> int:
-    seats = 0
+def _open_seats(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since: datetime) -> float:
+    seats = 0.0
     own = {one.workload for one in service.sets}
+    on_each = _most_on_a_node(truth, service, own)
     for node in truth.cluster.view().nodes:
         opened = node.opened_at is not None and node.opened_at <= since
         if not (opened and node.ready and node.draining_since is None):
@@ -103,8 +105,31 @@ def _open_seats(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since
             for pod in truth.cluster.pods_on(node.name):
                 if pod.daemon or (not pod.of_job and pod.workload not in own):
                     free.subtract_pod(pod.shape.requests)
-            seats += _seats(service, free)
+            seats += min(on_each, _seats(service, free))
     return seats
+
+
+def _most_on_a_node(truth: Truth, service: ServiceTruth, own: set[str]) -> float:
+    """A hard spread over hosts counts nodes that are being drained, too. While one stays up for the pods of others and
+    has none of its own, kube-scheduler puts no more than the skew on any node."""
+    spreads = [one for one in service.shape.spread if one.hard and one.topology_key == names.LABEL_HOSTNAME]
+    at = service.short_since or truth.now()
+    if not spreads:
+        return inf
+    there: dict[str, set[str]] = {}
+    for run in truth.cluster.pod_runs(truth.now()):
+        if run.since <= at <= run.until:
+            there.setdefault(run.node, set()).add(run.workload)
+    for node in truth.cluster.nodes.values():
+        drained = node.draining_since is not None and node.draining_since <= at
+        pool = truth.spec.pools.get(node.pool)
+        if not drained or pool is None or not there.get(node.name) or own & there[node.name]:
+            continue
+        zone = truth.cloud.instance_histories[node.instance_id].now.zone
+        labels = {**pool.spec.labels, names.LABEL_POOL: pool.name, names.LABEL_ZONE: zone}
+        if matches_node_affinity(service.shape, labels):
+            return min(one.max_skew for one in spreads)
+    return inf
 
 
 def _slots(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since: datetime) -> int:
