@@ -165,3 +165,23 @@ def test_others_do_not_fill_the_zone_of_a_pod_with_too_few_domains(start):
     assert (
         faults(problem([*minding, *others], [there("a", start), make.existing("n2", "b")], ZONES[:2])) == []
     )
+
+
+def test_pods_that_only_one_zone_takes_may_be_ahead_of_the_pods_that_will_level_the_counts():
+    """Zone b alone has few enough of `b`. Pods of `g` with a rule about `b` must go there, the others elsewhere."""
+    nodes = [
+        make.existing(
+            f"n{zone}", zone, free={"cpu": 10_000_000, "pods": 10_000},
+            existing_pods=(make.running(5, labels={"app": "b"}),) if zone != "b" else (),
+        )
+        for zone in "abc"
+    ]  # fmt: skip
+    watch = make.replicas(
+        3, "x", requests={"cpu": 900}, labels={"app": "x"}, spread=(make.spread(ZONE, {"app": "g"}),)
+    )
+    bound = make.replicas(
+        200, "bound", requests={"cpu": 500}, labels={"app": "g"}, spread=(make.spread(ZONE, {"app": "b"}),)
+    )
+    free = make.replicas(400, "free", requests={"cpu": 100}, labels={"app": "g"})
+    stated = problem([*watch, *bound, *free], nodes)
+    assert sound(stated).unplaced == {}

@@ -5,6 +5,8 @@ Pods with rules about domains are split by the rules, the others go wherever the
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tidemill.decide.packer.bins import Bin
 from tidemill.decide.packer.gangs import has_room_in
 from tidemill.decide.packer.host_demand import HostDemand
@@ -62,7 +64,11 @@ def assign_domains(
     counted = [group for group in groups if not group.needs_exact_check]
     balancer.expect(counted)
     hosts: HostDemand | None = None
-    for group in sorted(counted, key=lambda group: _difficulty(group, uneven)):
+    ordered = sorted(counted, key=lambda group: _difficulty(group, uneven))
+    for position, group in enumerate(ordered):
+        if stuck and not group.spreads:  # the others level the counts: until then these pods may be ahead
+            ahead, stuck = _assign_ahead(stuck, ordered[position:], reachable, balancer)
+            shares += ahead
         allowed, exact = reachable.for_rules(group, balancer)
         if not allowed:
             shares.append(DomainShare(group, group.pods, ()))
@@ -145,6 +151,33 @@ def _with_room(
     if len(roomy) == len(domains):
         return domains
     return [domain for domain in roomy if balancer.allows(group, domain, domains)] or domains
+
+
+def _assign_ahead(
+    stuck: list[tuple[PodGroup, list[int], list[Domain]]],
+    to_come: list[PodGroup],
+    reachable: _ReachableDomains,
+    balancer: DomainBalancer,
+) -> tuple[list[DomainShare], list[tuple[PodGroup, list[int], list[Domain]]]]:
+    shares: list[DomainShare] = []
+    left: list[tuple[PodGroup, list[int], list[Domain]]] = []
+    known: dict[tuple[Domain, ...], Counter[int]] = {}  # pods to come that may go to all these domains
+    for group, pods, allowed in stuck:
+        flexible = known.get(tuple(allowed))
+        if flexible is None:
+            flexible = known[tuple(allowed)] = Counter()
+            for other in to_come:
+                if (
+                    len(other.counted_by) == 1
+                    and not (other.spreads or other.affinity or other.anti_affinity)
+                    and set(allowed) <= set(reachable.for_rules(other, balancer)[0])
+                ):
+                    flexible[other.counted_by[0]] += len(other.pods)
+        assigned, rest = balancer.assign_ahead(group, pods, allowed, flexible)
+        shares += assigned
+        if rest:
+            left.append((group, rest, allowed))
+    return shares, left
 
 
 def _assign_stuck(

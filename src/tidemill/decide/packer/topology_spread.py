@@ -125,6 +125,45 @@ class DomainBalancer:
             start += count
         return shares, pods[start:]
 
+    def assign_ahead(
+        self, group: PodGroup, pods: list[int], domains: list[Domain], flexible: Mapping[int, int]
+    ) -> tuple[list[DomainShare], list[int]]:
+        """Pods that only the level of their own kind keeps out, where the pods to come will level it.
+
+        `flexible` is how many pods to come each counter counts that may go to any of these domains.
+        """
+        key = self._level_key(group)
+        if not key or group.counted_by[0] in self._blocked or any(own for _, _, own in group.spreads):
+            return [], pods
+        counter, shares, start = group.counted_by[0], [], 0
+        within = self._by_value(key, domains)
+        counts = self._counts[counter]
+        for value, of in within.items():
+            others = sorted([counts.get(other, 0) for other in within if other != value])
+            if not others or start == len(pods) or not self._own_spreads_hold(group, of[0], domains):
+                continue
+            quotas = _even_quotas(others, flexible.get(counter, 0))
+            reached = min([level + quota for level, quota in zip(others, quotas, strict=True)])
+            room = reached - counts.get(value, 0)
+            if room <= 0:
+                continue
+            share = DomainShare(group, pods[start : start + room], of)
+            counts[value] = counts.get(value, 0) + len(share.pods)
+            for rule_counter, rule, _ in group.spreads:
+                self._note_spread(rule_counter, self._value(rule_counter, of[0]), rule.max_skew)
+            for domain in of:
+                self.load[domain] += len(share.pods) * group.size / len(of)
+            shares.append(share)
+            start += len(share.pods)
+        return shares, pods[start:]
+
+    def _own_spreads_hold(self, group: PodGroup, domain: Domain, domains: list[Domain]) -> bool:
+        return all(
+            self._count_in(counter, domain) + own - self._lowest_count(counter, domains, rule.min_domains)
+            <= rule.max_skew
+            for counter, rule, own in group.spreads
+        )
+
     def _assign_together(self, group: PodGroup, pod_count: int, domains: list[Domain]) -> _Quotas | None:
         """Pods that require their own kind and have no other rule: all where the first one goes. None: not so."""
         if (
@@ -244,10 +283,8 @@ class DomainBalancer:
 
     def allows(self, group: PodGroup, domain: Domain, domains: list[Domain]) -> bool:
         """Whether one more pod of this group keeps all rules: its own, and those of the pods placed here."""
-        for counter, rule, own in group.spreads:
-            lowest = self._lowest_count(counter, domains, rule.min_domains)
-            if self._count_in(counter, domain) + own - lowest > rule.max_skew:
-                return False
+        if not self._own_spreads_hold(group, domain, domains):
+            return False
         for counter, _ in group.anti_affinity:
             if self._count_in(counter, domain) > 0:
                 return False
