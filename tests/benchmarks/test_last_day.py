@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from benchmarks.last_day import JOBS, RULES, karpenter, play
-from tests.decide.builders import ahead, block, node, of, pod, spec, world
+from tests.decide.builders import ago, ahead, block, node, of, pod, spec, world
 from tidemill.model.plan import Admit, Evict, RequestCheckpoint, StartDrain
 from tidemill.sim.cluster.workloads import Stint
 
@@ -33,7 +33,7 @@ def test_there_are_at_least_three_kinds_of_work_and_both_rules():
 
 
 def test_its_placement_knows_no_end():
-    there = world(block(ends_in="50m"), node(), pod(gpus=8, expected="9h"))
+    there = world(block(ends_in="50m"), node(), pod(gpus=8, expected="9h", created_at=ago("20m")))
     (admit,) = of(karpenter(spec(), there), Admit)
     assert admit.ends_at is None
     assert karpenter(spec(), there).wake_at == ahead("10m")
