@@ -128,8 +128,9 @@ def _nobody_starves() -> Iterator[Situation]:
             f"two nodes {percent} % full of one-hour jobs of one GPU, and a gang of both nodes",
             (pool(),),
             {"duration": "2d", "reservations": [block(2)], "jobs": [small(percent / 100, 2), gang]},
-            # From its tenth minute on nothing need start that ends later than an hour from then.
-            longest_wait=timedelta(hours=1.5),
+            # From its tenth minute on nothing need start that ends later than an hour from then, but for those who came
+            # before it: where more is asked for than there is, up to two rows of them wait.
+            longest_wait=timedelta(hours=1.5 if percent < 100 else 3),
             counted_wait="gang",
         )
     yield Situation(
