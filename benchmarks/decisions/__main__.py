@@ -20,7 +20,8 @@ from datetime import datetime, timedelta
 
 from benchmarks.decisions.ideal import HOUR, Supply, most_gpu_hours
 from benchmarks.decisions.policies import karpenter, script
-from benchmarks.decisions.scenarios import Situation, situations
+from benchmarks.decisions.scenarios import situations
+from benchmarks.decisions.situation import Situation
 from tidemill.decide import decide
 from tidemill.engine.loop import Decide
 from tidemill.model.capacity import PREPAID, SourceKind

@@ -7,114 +7,29 @@ where they matter, beside the scenario.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Iterator
+from datetime import timedelta
 
 from benchmarks.decisions.ideal import HOUR, least_node_hours
-from tidemill.catalog import load
+from benchmarks.decisions.situation import (
+    BLOCK,
+    HOURLY,
+    ON_DEMAND,
+    RESUMABLE,
+    TYPE,
+    Situation,
+    block,
+    jobs,
+    pool,
+    small,
+)
 from tidemill.sim.scenario.rehearsal import Rehearsal
-from tidemill.spec import Spec
-from tidemill.spec.compute_pool import ComputePool
-from tidemill.spec.node_class import NodeClass
-from tidemill.spec.platform import Platform
-from tidemill.spec.scenario import Scenario
-
-START = datetime(2026, 11, 2, 11, 30, tzinfo=UTC)
-TYPE = "p5.48xlarge"
-Document = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    name: str
-    about: str
-    pools: tuple[Document, ...]
-    world: Document  # the Scenario's spec
-    usd: Callable[[Rehearsal], float] | None = None  # the least money by the hour that does the work
-    longest_wait: timedelta | None = None  # nobody needs to wait longer
-    counted_wait: str = ""  # the stream whose wait counts; empty: all
-    platform: Document = field(default_factory=dict)
-
-    def spec(self) -> Spec:
-        platform = {
-            "region": "us-east-1",
-            "deployment": "bench",
-            "cluster": {"name": "bench"},
-            "subnets": {"us-east-1a": ["subnet-a"], "us-east-1b": ["subnet-b"]},
-            "budget": {"monthlyUsd": 10_000_000},
-            **self.platform,
-        }
-        image = {"amiSelectorTerms": [{"alias": "al2023@v20261101"}]}
-        return Spec(
-            platform=Platform.model_validate({"metadata": {"name": "bench"}, "spec": platform}),
-            catalog=load(),
-            node_classes={"gpu": NodeClass.model_validate({"metadata": {"name": "gpu"}, "spec": image})},
-            pools={
-                one["name"]: ComputePool.model_validate(
-                    {"metadata": {"name": one["name"]}, "spec": one["spec"]}
-                )
-                for one in self.pools
-            },
-        )
-
-    def scenario(self) -> Scenario:
-        return Scenario.model_validate(
-            {"metadata": {"name": self.name}, "spec": {"start": START, **self.world}}
-        )
-
-
-def pool(name: str = "train", *sources: Document, nodes: int = 64, **more: Any) -> Document:
-    spec = {
-        "nodeClassName": "gpu",
-        "sources": list(sources) or [{"type": "block"}],
-        "requirements": {"instanceTypes": [TYPE]},
-        "labels": {"workload-type": name},
-        "taints": [{"key": "nvidia.com/gpu", "value": "true"}],
-        "limits": {"nodes": nodes},
-        **more,
-    }
-    return {"name": name, "spec": spec}
-
-
-BLOCK: Document = {"type": "block"}
-HOURLY: Document = {"type": "on-demand", "maxHourlyUsd": 5000, "maxMonthlyUsd": 1_000_000}
-ON_DEMAND: Document = {"type": "on-demand"}
-
-
-def block(
-    count: int, *, start: str = "0s", duration: str = "7d", name: str = "block", **more: Any
-) -> Document:
-    return {
-        "name": name, "instanceType": TYPE, "count": count, "zone": "us-east-1a", "from": start,
-        "duration": duration, **more,
-    }  # fmt: skip
-
-
-def jobs(
-    name: str, duration: str | Document, arrivals: Document, *, gpus: int = 8, nodes: int = 1, at: str = "train",
-    **more: Any,
-) -> Document:  # fmt: skip
-    share = gpus / 8
-    return {
-        "name": name, "nodeSelector": {"workload-type": at}, "gpus": gpus, "nodes": nodes,
-        "cpu": f"{round(160_000 * share)}m", "memory": f"{round(1_500 * share)}Gi", "grace": "1m",
-        "duration": {"fixed": duration} if isinstance(duration, str) else duration, "arrivals": arrivals, **more,
-    }  # fmt: skip
-
-
-def small(load: float, nodes: int, **more: Any) -> Document:
-    """One-hour jobs of one GPU that keep so much of the nodes busy."""
-    return jobs("small", "1h", {"perHour": load * nodes * 8}, gpus=1, **more)
-
-
-RESUMABLE: Document = {"checkpointEvery": "30m", "checkpointTime": "2m"}
 
 
 def situations() -> Iterator[Situation]:
     yield from _nobody_starves()
     yield from _ends()
+    yield from _services_at_the_end()
     yield from _prepaid_first()
     yield from _by_the_hour()
     yield from _priority()
@@ -251,6 +166,28 @@ def _ends() -> Iterator[Situation]:
             ],
         },
     )  # fmt: skip
+    yield Situation(
+        "gang-across",
+        "a resumable gang of four that outlasts its block",
+        (pool(),),
+        {
+            "duration": "3d",
+            "reservations": [block(4, duration="1d"), block(4, start="1d", duration="2d", name="next")],
+            "jobs": [jobs("gang", "40h", {"at": ["1m"]}, nodes=4, **RESUMABLE)],
+        },
+    )  # fmt: skip
+    yield Situation(
+        "silent",
+        "jobs that do not say how long they take, resumable, until the end of a block",
+        (pool(),),
+        {
+            "duration": "1d", "reservations": [block(4, duration="1d")],
+            "jobs": [jobs("silent", "3h", {"every": "40m"}, saysNothing=True, **RESUMABLE)],
+        },
+    )  # fmt: skip
+
+
+def _services_at_the_end() -> Iterator[Situation]:
     service = {
         "name": "chat", "replicas": 2, "minAvailable": 1, "gpus": 8, "cpu": "160", "memory": "1500Gi",
         "load": "10m", "grace": "1m", "nodeSelector": {"workload-type": "train"},
@@ -288,25 +225,6 @@ def _ends() -> Iterator[Situation]:
                 block(2, start="1d", duration="3d", name="next", zone="us-east-1b"),
             ],
             "jobs": [jobs("short", "1h", {"every": "4m"})],
-        },
-    )  # fmt: skip
-    yield Situation(
-        "gang-across",
-        "a resumable gang of four that outlasts its block",
-        (pool(),),
-        {
-            "duration": "3d",
-            "reservations": [block(4, duration="1d"), block(4, start="1d", duration="2d", name="next")],
-            "jobs": [jobs("gang", "40h", {"at": ["1m"]}, nodes=4, **RESUMABLE)],
-        },
-    )  # fmt: skip
-    yield Situation(
-        "silent",
-        "jobs that do not say how long they take, resumable, until the end of a block",
-        (pool(),),
-        {
-            "duration": "1d", "reservations": [block(4, duration="1d")],
-            "jobs": [jobs("silent", "3h", {"every": "40m"}, saysNothing=True, **RESUMABLE)],
         },
     )  # fmt: skip
 

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.decisions.__main__ import play
 from benchmarks.decisions.ideal import Supply, least_node_hours, most_gpu_hours
-from benchmarks.decisions.scenarios import START, Situation, block, jobs, pool, situations, small
+from benchmarks.decisions.scenarios import situations
+from benchmarks.decisions.situation import START, Situation, block, jobs, pool, small
 from tidemill.sim.cluster.workloads import JobTruth
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
