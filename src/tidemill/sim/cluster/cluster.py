@@ -1,32 +1,33 @@
 """The Kubernetes cluster of a rehearsal: `ports.Cluster` over the simulated API server, in virtual time.
 
-It has the methods of the port, what a scenario does to the cluster (jobs, services, faults), and the state that reports
-and invariants read. The parts behind it are api_server, scheduler, kubelet, node_lifecycle, jobs and services. It knows
+It has the methods of the port and what a scenario does to the cluster (jobs, services, faults); what is true in it is
+read from truth. The parts behind it are api_server, scheduler, kubelet, node_lifecycle, jobs and services. It knows
 instances only by what the account reports, and no rule of the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
 from tidemill.catalog import Catalog
 from tidemill.model.labels import Taint
-from tidemill.model.nodes import Instance, KubeNode
+from tidemill.model.nodes import Instance
 from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
 from tidemill.model.reasons import DrainReason
 from tidemill.model.resources import Amounts
 from tidemill.ports import ClusterView
-from tidemill.sim.cluster.api_server import ApiServer, PodRun
+from tidemill.sim.cluster.api_server import ApiServer
 from tidemill.sim.cluster.deadline_agent import DeadlineAgents
 from tidemill.sim.cluster.jobs import Jobs
-from tidemill.sim.cluster.kubelet import Eviction, Kill, Kubelets, PodOwner
-from tidemill.sim.cluster.node_lifecycle import NodeLifecycle, NodeTruth
+from tidemill.sim.cluster.kubelet import Eviction, Kubelets, PodOwner
+from tidemill.sim.cluster.node_lifecycle import NodeLifecycle
 from tidemill.sim.cluster.scheduler import Scheduler
 from tidemill.sim.cluster.services import Services
 from tidemill.sim.cluster.suspended_jobs import SuspendedJobs
+from tidemill.sim.cluster.truth import ClusterTruth
 from tidemill.sim.cluster.workloads import JobTruth, ServiceTruth, ending_tolerated, held_tolerated
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec, names
@@ -35,7 +36,7 @@ from tidemill.spec.units import format_instant, instant_in_taint
 from tidemill.wording import sentence
 
 
-class SimCluster:
+class SimCluster(ClusterTruth):
     def __init__(
         self,
         timeline: Timeline,
@@ -49,33 +50,26 @@ class SimCluster:
         suspended_jobs: bool = False,
     ) -> None:
         """`suspended_jobs`: Jobs are held as in a real cluster, by suspension; otherwise by gates on their pods."""
+        api = ApiServer(timeline, journal, wake, verbose=verbose)
+        jobs, services = Jobs(api), Services(api)
+        owners: dict[str, PodOwner] = {"Job": jobs, "Deployment": services, "StatefulSet": services}
+        kubelets = Kubelets(api, seed, owners)
+        jobs.attach(kubelets)
+        services.attach(kubelets)
+        if suspended_jobs:
+            jobs.suspended = SuspendedJobs(api, seed, kubelets.delete)
+        nodes = NodeLifecycle(api, kubelets, catalog, spec, seed)
+        scheduler = Scheduler(api, kubelets.bind, self._preempt, services.allowances)
+        api.request_scheduling = scheduler.request_pass
+        super().__init__(api, jobs, services, kubelets, nodes, scheduler)
         self._timeline = timeline
         self._journal = journal
-        self._api = ApiServer(timeline, journal, wake, verbose=verbose)
-        self._jobs = Jobs(self._api)
-        self._services = Services(self._api)
-        owners: dict[str, PodOwner] = {
-            "Job": self._jobs, "Deployment": self._services, "StatefulSet": self._services,
-        }  # fmt: skip
-        self._kubelets = Kubelets(self._api, seed, owners)
-        self._jobs.attach(self._kubelets)
-        self._services.attach(self._kubelets)
-        if suspended_jobs:
-            self._jobs.suspended = SuspendedJobs(self._api, seed, self._kubelets.delete)
-        self._nodes = NodeLifecycle(self._api, self._kubelets, catalog, spec, seed)
-        self._scheduler = Scheduler(self._api, self._kubelets.bind, self._preempt, self._services.allowances)
-        self._api.request_scheduling = self._scheduler.request_pass
         self._agents: DeadlineAgents | None = None
         self._view = ClusterView((), (), (), {})
         self.evictions: list[Eviction] = []
         self.cut_short: list[Eviction] = []  # those with less grace than the pod's own
 
     # --- ports.Cluster ------------------------------------------------------------------------------
-
-    @property
-    def pods_have_rules(self) -> bool:
-        """Whether some pod had a rule about where other pods are."""
-        return self._api.bound_pods is not None
 
     def view(self) -> ClusterView:
         nodes, pods = self._api.all_nodes(), self._api.all_pods()
@@ -231,16 +225,6 @@ class SimCluster:
         """Called by the account at each change of an instance's state."""
         self._nodes.instance_changed(instance)
 
-    @property
-    def left_waiting(self) -> list[Callable[[], None]]:
-        """Called when the scheduler found no node for a pod: another autoscaler may launch one."""
-        return self._scheduler.left_waiting
-
-    @property
-    def daemon_requests(self) -> Amounts:
-        """What daemon pods take of every node."""
-        return self._nodes.daemon.requests
-
     def install_deadline_agents(self, end_at_launch: Callable[[Instance], datetime | None]) -> None:
         """On every node that joins from now on; it is launched with the end that holds at that moment."""
         agents = self._agents = DeadlineAgents(self._api, self._kubelets, self.start_drain)
@@ -312,99 +296,6 @@ class SimCluster:
     def fail_gpu(self, target: str = "") -> str:
         """The node it struck; empty: none is Ready, so the next to be checked will fail its check."""
         return self._nodes.fail_gpu(target)
-
-    # --- the truth ----------------------------------------------------------------------------------
-
-    @property
-    def jobs(self) -> Mapping[str, JobTruth]:
-        return self._jobs.by_name
-
-    @property
-    def gang_changes(self) -> Sequence[str]:
-        """The name of a job of several pods for every change of one of its pods so far, in order."""
-        return self._api.gang_changes
-
-    @property
-    def services(self) -> Mapping[str, ServiceTruth]:
-        return self._services.by_name
-
-    @property
-    def nodes(self) -> Mapping[str, NodeTruth]:
-        """Every node there ever was, by instance id."""
-        return self._nodes.history
-
-    def node_truth(self, name: str) -> NodeTruth | None:
-        """By the name of its Kubernetes node, whether it is still there or not."""
-        return self._nodes.by_name.get(name)
-
-    @property
-    def kills(self) -> list[Kill]:
-        """Pods that died with their node."""
-        return self._kubelets.kills
-
-    @property
-    def pods(self) -> Mapping[str, Pod]:
-        """By uid, unfinished ones."""
-        return self._api.pods
-
-    def pods_on(self, node: str) -> tuple[Pod, ...]:
-        """Bound there, terminating ones and daemons included; by node name or instance id."""
-        return tuple(self._api.on(self._nodes.node_name(node) if node in self._nodes.history else node))
-
-    @property
-    def unbound(self) -> Iterable[Pod]:
-        """Pods without a node, in order of creation."""
-        return self._api.unbound.values()
-
-    def kube_node(self, name: str) -> KubeNode | None:
-        return self._api.nodes.get(name)
-
-    def without_work(self) -> list[KubeNode]:
-        """Nodes to which no pod but daemons is bound, by name."""
-        work = self._api.work_on
-        return [node for name, node in self._api.nodes.items() if not work.get(name)]
-
-    def fitting(self, pod: Pod, nodes: Iterable[str]) -> list[str]:
-        """Those of the nodes to which kube-scheduler would bind a waiting pod, once it is admitted."""
-        admitted = replace(pod, shape=held_tolerated(pod.shape)) if pod.gated else pod
-        return self._scheduler.fitting(admitted, nodes)
-
-    def emptied_at(self, source_label: str) -> datetime | None:
-        """When the last non-daemon pod left the nodes of a source; None: some are there, or none ever was."""
-        if self._api.pods_on_source[source_label]:
-            return None
-        return self._api.emptied_at.get(source_label)
-
-    @property
-    def changes(self) -> tuple[int, int, int]:
-        """Counters of pod, node and GPU changes: equal means nothing changed."""
-        return self._api.pod_changes, self._api.node_changes, self._api.gpu_changes
-
-    @property
-    def layout(self) -> int:
-        """Moves when a node joined, went, or changed otherwise than by pods that came and went."""
-        return self._api.layout
-
-    def gpus_used(self) -> int:
-        """Accelerators of running pods, those still terminating included."""
-        return self._api.gpus_used.total()
-
-    def gpus_ready(self) -> int:
-        """Accelerators on nodes that are open to pods."""
-        return self._api.gpus_ready.total()
-
-    def pod_runs(self, until: datetime) -> Iterator[PodRun]:
-        """The time of every non-daemon pod on its node so far."""
-        yield from self._api.pod_runs
-        for pod in self._api.pods.values():
-            if pod.phase is PodPhase.RUNNING and not pod.daemon:
-                yield PodRun.of(pod, until)
-
-    def gpus_used_by_source(self) -> dict[str, int]:
-        return dict(+self._api.gpus_used)
-
-    def gpus_ready_by_source(self) -> dict[str, int]:
-        return dict(+self._api.gpus_ready)
 
     def __repr__(self) -> str:
         held = f"{len(self._api.nodes)} nodes, {len(self._api.pods)} pods"
