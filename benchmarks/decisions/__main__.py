@@ -5,8 +5,8 @@
 For each situation: the share of the GPU-hours that any schedule could have got done, what was paid by the hour beside
 the least that does the work, and the longest wait of the jobs that it is about. `script` starts what fits in the order
 it comes; `karpenter` is Karpenter's rule: a node for whatever is pending, reserved first. Prepaid fees are the same for
-all and left out. Exits 1 if the engine gets less than 97 % of the work done, pays 3 % more than the least, or lets a
-job wait longer than it has to.
+all and left out. Exits 1 if the engine gets less than 97 % of the work done, pays 3 % more than the least, lets a
+job wait longer than it has to, or boots more nodes than the work needs where that is known.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Played:
     wait_h: float
     best_wait_h: float | None
     never_started: int  # of the jobs whose wait counts
+    launches: int
+    best_launches: int | None
     violated: int = 0  # the number of the first invariant
 
     @property
@@ -56,7 +58,8 @@ class Played:
     def good(self) -> bool:
         dear = self.best_usd is not None and self.usd > self.best_usd * MOST_MONEY + 1
         late = self.best_wait_h is not None and self.wait_h > self.best_wait_h + SLACK / HOUR
-        return not self.violated and self.work >= LEAST_WORK and not dear and not late
+        restless = self.best_launches is not None and self.launches > self.best_launches
+        return not (self.violated or self.work < LEAST_WORK or dear or late or restless)
 
 
 class _Unjudged(Rehearsal):
@@ -91,6 +94,8 @@ def play(situation: Situation, policy: str, seed: int) -> Played:
         round(max(waits, default=timedelta(0)) / HOUR, 2),
         None if situation.longest_wait is None else situation.longest_wait / HOUR,
         sum(job.started is None for job in counted),
+        len(rehearsal.cloud.instance_histories),
+        situation.launches,
         rehearsal.first,
     )
 
@@ -161,7 +166,10 @@ def _print(row: list[Played], *, markdown: bool) -> None:
         never = f" ({one.never_started} never)" if one.never_started else ""
         broken = f" !{one.violated}" if one.violated else ""
         mark = "" if one.good or one.policy != "tidemill" else " *"
-        results.append(f"{100 * one.work:.0f} % ${one.usd:,.0f} {one.wait_h:.1f} h{never}{broken}{mark}")
+        booted = f", {one.launches} booted" if one.best_launches is not None else ""
+        results.append(
+            f"{100 * one.work:.0f} % ${one.usd:,.0f} {one.wait_h:.1f} h{never}{booted}{broken}{mark}"
+        )
     if markdown:
         print(
             "| " + " | ".join((first.situation, f"{first.best_gpu_hours:,.0f}", least, wait, *results)) + " |"

@@ -108,7 +108,23 @@ def _two_pools() -> Iterator[Situation]:
                 jobs("b", "20m", {"every": "1h", "from": "30m"}, at="other"),
             ],
         },
-        longest_wait=timedelta(minutes=30),
+        longest_wait=timedelta(minutes=30), launches=2,  # one node of each pool, for all of it
+    )  # fmt: skip
+    yield Situation(
+        "two-pools-full",
+        "two pools on one block of four nodes, each of which could use all of it for hours",
+        (pool("train"), pool("other")),
+        {
+            "duration": "2d", "reservations": [block(4)],
+            "jobs": [
+                jobs("a", "40m", {"every": "10m", "count": 20}),
+                jobs("b", "40m", {"every": "10m", "from": "6h", "count": 20}, at="other"),
+                jobs("c", "40m", {"every": "30m", "from": "14h", "count": 40}),
+                jobs("d", "40m", {"every": "30m", "from": "14h15m", "count": 40}, at="other"),
+            ],
+        },
+        # Four nodes for the first, all of them swapped for the second, and two back again for both.
+        longest_wait=timedelta(minutes=30), launches=10,
     )  # fmt: skip
 
 

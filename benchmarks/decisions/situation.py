@@ -29,6 +29,7 @@ class Situation:
     usd: Callable[[Rehearsal], float] | None = None  # the least money by the hour that does the work
     longest_wait: timedelta | None = None  # nobody needs to wait longer
     counted_wait: str = ""  # the stream whose wait counts; empty: all
+    launches: int | None = None  # the work needs no more nodes to boot
     platform: Document = field(default_factory=dict)
 
     def spec(self) -> Spec:

@@ -48,6 +48,14 @@ def test_a_large_job_starts_once_what_ran_when_it_came_is_done(large: dict[str, 
     assert play(crowd, "script", 1).never_started  # what the test is about: left alone it never starts
 
 
+@pytest.mark.parametrize("name", ["two-pools", "two-pools-full"])
+def test_pools_that_share_a_block_boot_no_node_that_the_work_does_not_need(name: str):
+    (situation,) = (one for one in situations() if one.name == name)
+    played = play(situation, "tidemill", 1)
+    assert played.good, played
+    assert play(situation, "karpenter", 1).launches > 8 * played.launches
+
+
 def truths(*streams: dict[str, object], duration: str = "10h") -> list[JobTruth]:
     situation = Situation("x", "", (pool(),), {"duration": duration, "jobs": list(streams)})
     rehearsal = Rehearsal(situation.spec(), situation.scenario(), 1)

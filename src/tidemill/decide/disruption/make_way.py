@@ -61,8 +61,8 @@ def _kept_out(
     """How many nodes of prepaid capacity the limits of the pool keep out, and the first reservation with such."""
     if not (context.world.ledger_ok and context.world.cloud_ok):
         return 0, None
-    under_way = _under_way(context, in_flight)
-    allowance = _left(context, under_way, template)
+    asked = under_way(context, in_flight)
+    allowance = _left(context, asked, template)
     count, first = 0, None
     for source in template.pool.spec.sources:
         for one in (
@@ -72,7 +72,7 @@ def _kept_out(
             end = context.end_of(one.source, template.pool.name, template.pool.spec.provisioner)
             if kind is None or one.state is not ReservationState.ACTIVE or not worth_launching(context, end):
                 continue
-            launching = sum(count for intent, count in under_way if intent.source == one.source)
+            launching = sum(count for intent, count in asked if intent.source == one.source)
             for _ in range(one.available - launching):
                 if not allowance.allows(kind):
                     count, first = count + 1, first or one
@@ -80,22 +80,22 @@ def _kept_out(
     return count, first
 
 
-def _under_way(context: DecisionContext, in_flight: InFlight) -> list[tuple[LaunchIntent, int]]:
+def under_way(context: DecisionContext, in_flight: InFlight) -> list[tuple[LaunchIntent, int]]:
     """Nodes that were asked for and are not seen yet, and those that this plan asks for."""
     known = {intent.id for intent, _ in in_flight.unseen}
-    asked = (action.intent for action in context.actions if isinstance(action, Launch))
-    return [*in_flight.unseen, *((intent, intent.count) for intent in asked if intent.id not in known)]
+    new = (action.intent for action in context.actions if isinstance(action, Launch))
+    return [*in_flight.unseen, *((intent, intent.count) for intent in new if intent.id not in known)]
 
 
 def _left(
-    context: DecisionContext, under_way: Iterable[tuple[LaunchIntent, int]], template: PoolTemplate
+    context: DecisionContext, asked: Iterable[tuple[LaunchIntent, int]], template: PoolTemplate
 ) -> Allowance:
     pool, types = template.pool, context.spec.catalog.types
     allowance = Allowance.of(pool.spec.limits)
     for (name, kind), count in context.table.counts.items():
         if name == pool.name:
             allowance.take(types[kind], count)
-    for intent, count in under_way:
+    for intent, count in asked:
         if intent.pool == pool.name:
             allowance.take(types[intent.instance_type], count)
     return allowance
