@@ -6,7 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.decide.builders import ago, ahead, block, gang, node, of, pod, spec, why, world
+from tests.decide.builders import (
+    ON_DEMAND,
+    ago,
+    ahead,
+    block,
+    gang,
+    hourly_pool,
+    node,
+    of,
+    pod,
+    spec,
+    why,
+    world,
+)
 from tidemill.decide import decide
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Admit
@@ -107,6 +120,50 @@ def test_only_as_many_nodes_are_kept_as_the_gang_needs():
     # A gang of two fits at once, and then nothing needs to be kept for it.
     there = world(block(count=4), *nodes, runs, old(gang(size=2, expected="2h")), newcomers)
     assert len(admitted(decide(spec(), there))) == 2
+
+
+def test_a_free_node_that_the_gang_does_not_need_by_then_takes_longer_work():
+    nodes = [node(f"i-{number}") for number in range(1, 4)]
+    runs = [busy(f"runs-{on.name}", on, expected="90m") for on in nodes[1:]]
+    newcomer = pod("newcomer", gpus=8, expected="4h")
+    # In an hour two nodes come free together: they are enough for the gang of two, without the one that is free now.
+    there = world(block(count=3), *nodes, runs, old(gang(size=2, expected="2h")), newcomer)
+    plan = decide(spec(), there)
+    assert admitted(plan) == {newcomer.uid}
+    assert why(plan, there.pods[2]).earliest == ahead("1h")
+
+
+def hourly(id: str, joined: str) -> Node:
+    return node(id, source=ON_DEMAND, pool="hourly", joined=joined)
+
+
+@pytest.mark.parametrize(
+    ("idle_for", "policy", "kept"),
+    [
+        (
+            "1m",
+            "WhenEmpty",
+            False,
+        ),  # it would be given back after five minutes, and another launched for the job
+        ("1m", "Never", True),
+        (None, "WhenEmpty", True),  # in use: it is up anyway
+    ],
+)
+def test_an_idle_node_by_the_hour_is_kept_for_a_gang_only_for_as_long_as_it_stays(
+    idle_for: str | None, policy: str, kept: bool
+):
+    two = hourly_pool(
+        "hourly", "p5.48xlarge", limits={"nodes": 2}, disruption={"consolidationPolicy": policy}
+    )
+    free, taken = hourly("i-1", idle_for or "55m"), hourly("i-2", "55m")
+    runs = [replace(busy("runs", taken, expected="90m"), pinned_to="on-demand")]  # until an hour from now
+    if idle_for is None:
+        short = running("short", free, 1, expected="50m")
+        runs.append(replace(short, pinned_to="on-demand"))
+    newcomer = pod("newcomer", gpus=1, expected="4h")
+    there = world(free, taken, runs, old(gang(size=2, expected="2h")), newcomer)
+    plan = decide(spec(two), there)
+    assert (newcomer.uid not in admitted(plan)) == kept
 
 
 def test_a_gang_becomes_old_by_itself():

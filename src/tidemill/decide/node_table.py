@@ -53,6 +53,14 @@ class NodeView:
     def source(self) -> Source:
         return self.facts.source
 
+    @property
+    def idle_since(self) -> datetime:
+        """Of a node that is in the cluster: when a pod last came or went; daemon pods do not count."""
+        kube = self.node.kube
+        assert kube is not None
+        began = kube.accelerators_registered_at or kube.joined_at
+        return max(began, kube.last_pod_event_at or began)
+
     def end(self, deadline: datetime | None, drain_from: datetime | None) -> None:
         self.deadline, self.drain_from = deadline, drain_from
         began = self._began(deadline)

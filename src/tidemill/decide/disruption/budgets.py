@@ -16,7 +16,6 @@ from cronsim import CronSim
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import checkpoint_patience
-from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.queue_item import done_at
 from tidemill.model.plan import RequestCheckpoint
@@ -68,13 +67,6 @@ def in_force(budget: DisruptionBudgetSpec, now: datetime) -> tuple[bool, datetim
 def _around(schedule: str, minute: datetime) -> tuple[datetime, datetime]:
     """The last instant up to this minute at which the schedule fires, and the next after it."""
     return next(CronSim(schedule, minute + _MINUTE, reverse=True)), next(CronSim(schedule, minute))
-
-
-def idle_since(view: NodeView) -> datetime:
-    kube = view.node.kube
-    assert kube is not None
-    began = kube.accelerators_registered_at or kube.joined_at
-    return max(began, kube.last_pod_event_at or began)
 
 
 def is_protected(context: DecisionContext, pod: Pod) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.disruption.budgets import Disruptions, idle_since, is_protected
+from tidemill.decide.disruption.budgets import Disruptions, is_protected
 from tidemill.decide.disruption.consolidation_moves import (
     Candidate,
     ConsolidationMove,
@@ -111,7 +111,7 @@ def _candidates(context: DecisionContext, pool: str) -> Iterator[Candidate]:
         if view.source.kind in PREPAID or view.facts.kind is None or view.facts.drift is not None:
             continue  # prepaid: leaving saves nothing
         assert view.pool is not None
-        due = idle_since(view) + view.pool.spec.disruption.consolidate_after
+        due = view.idle_since + view.pool.spec.disruption.consolidate_after
         if context.now < due:
             context.wake(due)
             continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidemill.decide.context import DecisionContext
-from tidemill.decide.disruption.budgets import Disruptions, idle_since
+from tidemill.decide.disruption.budgets import Disruptions
 from tidemill.decide.disruption.consolidation import consolidate
 from tidemill.decide.disruption.drift import replace_drifted
 from tidemill.decide.disruption.make_way import make_way
@@ -28,7 +28,7 @@ def reclaim(context: DecisionContext, in_flight: InFlight) -> None:
     replace_drifted(context, in_flight, disruptions)
     consolidate(context, in_flight, disruptions)
     slots = SharedSlots(context, in_flight)
-    for view in sorted(_empty(context, slots), key=lambda view: (idle_since(view), view.node.name)):
+    for view in sorted(_empty(context, slots), key=lambda view: (view.idle_since, view.node.name)):
         _drop_empty(context, view, disruptions, slots)
 
 
@@ -65,7 +65,7 @@ def _drop_empty(
     disruption = view.pool.spec.disruption
     if view.source.kind in PREPAID and not _may_give_back(context, view, slots):
         return
-    since = idle_since(view)
+    since = view.idle_since
     due = since + disruption.consolidate_after
     if context.now < due:
         context.wake(due)

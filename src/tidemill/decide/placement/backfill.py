@@ -5,7 +5,7 @@ Left alone, a gang of eight nodes waits behind single pods for ever, and a job o
 whenever something is free, somebody small takes it. So on each source the first in the queue that does not fit is
 promised the nodes that will be free for it soonest, from the instant the last of them is (EASY backfill). Work that is
 done by then may still use them: it fills the gap and delays nobody. Only nodes whose pods say when they end are
-waited for: a promise is always for a finite time.
+waited for: a promise is always for a finite time. Idle nodes by the hour are not kept for longer than they stay.
 """
 
 from __future__ import annotations
@@ -159,8 +159,9 @@ def hold_for_next(context: DecisionContext, queue: Queue, candidates: Candidates
             continue  # it fits now, and is placed before who came later
         taken.add(one.where)
         context.wake(since)  # if it is not whole then, another instant is computed
-        for view in views:
-            context.wake(view.facts.free_at[id(item.shape)][2])  # and when an estimate expires
+        for when, _, _, view in one.free:
+            if when <= since:
+                context.wake(view.facts.free_at[id(item.shape)][2])  # and when an estimate expires
         _promise(context, item, since, views, candidates)
 
 
@@ -177,19 +178,37 @@ def _soonest(
 ) -> tuple[datetime, _Coming, list[NodeView]] | None:
     best: tuple[datetime, _Coming, list[NodeView]] | None = None
     for source in sources:
-        missing, chosen, since = len(item.pods), [], context.now
-        for when, _, count, view in source.free:
-            if missing <= 0:
-                break
-            missing -= count
-            chosen.append(view)
-            since = max(since, when)
-        if missing > 0 or (best is not None and since >= best[0]):
+        since = _whole_at(item, source)
+        if since is None or (best is not None and since >= best[0]):
             continue
+        chosen = _last_of_those_free(item, source, since)
         pool, end = chosen[0].pool, End(chosen[0].deadline, chosen[0].drain_from)
         if pool is not None and lasts(item, end, pool, since):
             best = (since, source, chosen)
     return best
+
+
+def _whole_at(item: QueueItem, source: _Coming) -> datetime | None:
+    """When there is room for all of its pods; None: not by what is known."""
+    missing = len(item.pods)
+    for when, _, count, _ in source.free:
+        missing -= count
+        if missing <= 0:
+            return when
+    return None
+
+
+def _last_of_those_free(item: QueueItem, source: _Coming, since: datetime) -> list[NodeView]:
+    """Of the nodes that are free at that instant, those that come free last: what is free before and not needed then
+    is nobody's, and takes work that lasts longer."""
+    missing, chosen = len(item.pods), []
+    free = [one for one in source.free if one[0] <= since]
+    for _, _, count, view in sorted(free, key=lambda one: one[0], reverse=True):
+        if missing <= 0:
+            break
+        missing -= count
+        chosen.append(view)
+    return chosen
 
 
 def _sources(
@@ -253,8 +272,21 @@ def _promise(
     wanted = {id(view): view for view in views}
     missing = len(item.pods)
     for candidate in candidates.all_nodes():
-        if candidate.view is not None and id(candidate.view) in wanted and not candidate.claimed:
-            missing -= _keep(context, candidate, candidate.view, item, since, missing)
+        view = candidate.view
+        if view is None or id(view) not in wanted or candidate.claimed or _goes_before(view, since):
+            continue
+        missing -= _keep(context, candidate, view, item, since, missing)
+
+
+def _goes_before(view: NodeView, since: datetime) -> bool:
+    """An idle node by the hour is given back sooner: kept until then, whoever it was launched for would have another
+    launched, time after time."""
+    if view.pods or view.source.kind in PREPAID or view.pool is None:
+        return False
+    disruption = view.pool.spec.disruption
+    return (
+        disruption.consolidation_policy != "Never" and view.idle_since + disruption.consolidate_after < since
+    )
 
 
 def _keep(
