@@ -13,9 +13,9 @@ from itertools import pairwise
 from tidemill.bench.bounds import shared_limits
 from tidemill.bench.checker.hosts import Host, host_of_node, host_of_option
 from tidemill.bench.checker.spread import Rule, option_domains, rules_of
-from tidemill.bench.linear_program import INFINITE, Program
 from tidemill.bench.pod_kinds import PodKind, apart, pod_kinds
 from tidemill.decide.packer.problem import NodeOption, Problem
+from tidemill.linear_program import INFINITE, Program
 from tidemill.spec.names import LABEL_SOURCE, LABEL_ZONE
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidemill.bench.linear_program import INFINITE, Program
+from tidemill.linear_program import INFINITE, Program
 from tidemill.sim.cluster.workloads import JobTruth
 
 HOUR = timedelta(hours=1)
@@ -62,9 +62,9 @@ def most_gpu_hours(
         _after_arrival(program, kind, [(job.submitted - begin) // slot for job in alike], started)
     for (number, _), columns in used.items():
         program.row(-INFINITE, float(supplies[number].gpus), columns)
-    solved = program.solve()
+    solved = program.optimum()
     assert solved is not None
-    return min(-solved.cost, sum(job.gpus * (job.duration / HOUR) for job in jobs))
+    return min(-solved.objective, sum(job.gpus * (job.duration / HOUR) for job in jobs))
 
 
 def least_node_hours(jobs: Sequence[JobTruth], end: datetime, gpus_per_node: int, boot: timedelta) -> float:

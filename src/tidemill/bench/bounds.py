@@ -14,9 +14,9 @@ from importlib.util import find_spec
 
 from tidemill.bench.checker.hosts import Host, host_of_node, host_of_option
 from tidemill.bench.checker.pod_fits_node import eligibility_key, node_faults
-from tidemill.bench.linear_program import INFINITE, Program
 from tidemill.bench.pod_kinds import PodKind, apart, pod_kinds
 from tidemill.decide.packer.problem import NodeOption, Problem
+from tidemill.linear_program import INFINITE, Program
 from tidemill.model.resources import Amounts
 from tidemill.spec.names import PODS
 

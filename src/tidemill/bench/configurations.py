@@ -16,9 +16,9 @@ from math import gcd
 from typing import Any
 
 from tidemill.bench.checker.hosts import host_of_option
-from tidemill.bench.linear_program import INFINITE, Program
 from tidemill.bench.pod_kinds import pod_kinds
 from tidemill.decide.packer.problem import Problem
+from tidemill.linear_program import INFINITE, Program
 from tidemill.model.pods import PodShape
 from tidemill.sim.cluster.scheduler_filters import PodSelector
 from tidemill.spec.names import LABEL_HOSTNAME, PODS
@@ -155,10 +155,10 @@ class _Master:
             self._add_large_nodes(program, mode, rows)
         for number, count in enumerate(self._counts):
             program.row(count, INFINITE, rows[number])
-        solved = program.solve()
+        solved = program.optimum()
         if solved is None:
             return None
-        return solved.cost, solved.duals[len(solved.duals) - len(self._kinds) :]
+        return solved.objective, list(solved.duals[len(solved.duals) - len(self._kinds) :])
 
     def _add_large_nodes(self, program: Program, mode: _Mode, rows: list[dict[int, float]]) -> None:
         """Nodes that take pods in pieces: together no more than they hold together."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from tidemill.bench.bounds import shared_limits
 from tidemill.bench.checker.hosts import host_of_option
 from tidemill.bench.checker.pod_fits_node import eligibility_key, node_faults
-from tidemill.bench.linear_program import INFINITE, Program
 from tidemill.bench.pod_kinds import apart
 from tidemill.decide.packer.problem import NodeOption, PendingPod, Problem
+from tidemill.linear_program import INFINITE, Program
 from tidemill.spec.names import LABEL_HOSTNAME, LABEL_ZONE, PODS
 
 MOST_COLUMNS = 100_000  # pairs of a kind and a source: seconds, not minutes

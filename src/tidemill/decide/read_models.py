@@ -28,7 +28,6 @@ from tidemill.decide.purchasing.coverage import extended, missing_gpus, reduces_
 from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.offer_worth import cost_for_purchase_usd, is_as_approved
 from tidemill.decide.purchasing.planner.demand import calendar_demand, plans_with_calendar
-from tidemill.decide.purchasing.planner.mip_solver import NO_SOLVER, solver_installed
 from tidemill.decide.purchasing.planner.result import Cover, HandOver, OnDemand, PurchasePlan, Uncovered
 from tidemill.decide.purchasing.planning import outlook_question, plan_outlook, planning_basis, run_planner
 from tidemill.decide.purchasing.purchase_intents import extension_envelope, intent_id, window_name
@@ -43,6 +42,7 @@ from tidemill.decide.purchasing.wanted import why_never_bought, why_not_wanted
 from tidemill.decide.purchasing.window_coverage import first_gap, held_for, window_named
 from tidemill.decide.scheduler_rules import admits
 from tidemill.decide.service_moves import at_once, in_effect, services_lead
+from tidemill.linear_program import NO_SOLVER, solver_installed
 
 __all__ = [
     # nodes and pools, as one decision sees them

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.decide.purchasing.planner.inputs import HOUR
-from tidemill.decide.purchasing.planner.mip_solver import Row
 from tidemill.decide.purchasing.planner.slots import Month, Problem
+from tidemill.linear_program import Row
 
 if TYPE_CHECKING:
     from tidemill.decide.purchasing.planner.cover_program import CoverProgram

@@ -13,7 +13,6 @@ from datetime import date, timedelta
 
 from tidemill.decide.purchasing.planner.budget_rows import budget_rows
 from tidemill.decide.purchasing.planner.inputs import HOUR, PoolDemand
-from tidemill.decide.purchasing.planner.mip_solver import INFINITE, Program, Row, Solution, holds
 from tidemill.decide.purchasing.planner.one_zone import InZone, Served, one_zone_search
 from tidemill.decide.purchasing.planner.slots import (
     Problem,
@@ -22,6 +21,7 @@ from tidemill.decide.purchasing.planner.slots import (
     independent_problems,
     serving_span,
 )
+from tidemill.linear_program import INFINITE, Program, Row, Solution, holds
 from tidemill.model.capacity import Reservation, SourceKind
 from tidemill.model.ec2_facts import MAX_INSTANCES_ON_A_DATE
 

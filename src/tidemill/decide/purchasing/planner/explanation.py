@@ -6,7 +6,6 @@ from collections import defaultdict
 
 from tidemill.decide.purchasing.planner.cover_program import CoverProgram
 from tidemill.decide.purchasing.planner.inputs import HOUR, TypePrice
-from tidemill.decide.purchasing.planner.mip_solver import Solution
 from tidemill.decide.purchasing.planner.result import (
     Buy,
     Cost,
@@ -18,6 +17,7 @@ from tidemill.decide.purchasing.planner.result import (
     Worth,
 )
 from tidemill.decide.purchasing.planner.slots import Problem
+from tidemill.linear_program import Solution
 
 
 def cover_of(program: CoverProgram, solution: Solution) -> Cover:

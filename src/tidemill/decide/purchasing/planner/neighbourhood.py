@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tidemill.decide.purchasing.planner.mip_solver import Row
+from tidemill.linear_program import Row
 
 if TYPE_CHECKING:
     from tidemill.decide.purchasing.planner.cover_program import CoverProgram

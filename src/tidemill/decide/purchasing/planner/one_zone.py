@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import TYPE_CHECKING
 
-from tidemill.decide.purchasing.planner.mip_solver import INFINITE, Program, Relaxed, Row, Solution
 from tidemill.decide.purchasing.planner.neighbourhood import Neighbourhood
+from tidemill.linear_program import INFINITE, Program, Relaxed, Row, Solution
 
 if TYPE_CHECKING:
     from tidemill.decide.purchasing.planner.cover_program import CoverProgram

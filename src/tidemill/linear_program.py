@@ -1,8 +1,8 @@
-"""A mixed-integer program, built row by row and solved by HiGHS, so that the answer is always the same.
+"""A linear or mixed-integer program, built row by row and solved by HiGHS, so that the answer is always the same.
 
 One thread, a fixed seed, limits on the gap and on the nodes of the search tree, none on time. HiGHS is imported when
-something is planned. Where that fails nothing is planned: a guess is no ground for spending tens of
-thousands of dollars.
+something is solved. Where that fails nothing is planned: a guess is no ground for spending tens of
+thousands of dollars. The planner of purchases and the benchmark's bounds use it; it knows nothing of either.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class Solution:
     values: tuple[float, ...]
     objective: float
     bound: float  # no solution can cost less
+    optimal: bool = True  # false: a limit ended the search
+    duals: Sequence[
+        float
+    ] = ()  # by row, what one unit more of its bound would cost; none if a column is whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class Program:
         None: there is no solution."""
         highspy = _highspy()
         if not self._cost:  # HiGHS cannot solve an empty program
-            return None if any(low > 0 for low, _, _ in more) else Solution((), 0.0, 0.0)
+            return None if any(low > 0 for low, _, _ in (*self._rows, *more)) else Solution((), 0.0, 0.0)
         solver = highspy.Highs()
         for option, value in (
             *_ALWAYS_ALIKE,
@@ -116,7 +120,19 @@ class Program:
             return None
         objective = float(info.objective_function_value)
         bound = float(info.mip_dual_bound) if any(kinds) else objective
-        return Solution(tuple(solver.getSolution().col_value), objective, bound)
+        found = solver.getSolution()
+        optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        duals = () if any(kinds) else tuple(found.row_dual)
+        return Solution(tuple(found.col_value), objective, bound, optimal, duals)
+
+    def optimum(self) -> Solution | None:
+        """None: there is none, or HiGHS did not prove it."""
+        solved = self.solve()
+        return solved if solved is not None and solved.optimal else None
+
+    def minimum(self) -> float | None:
+        solved = self.optimum()
+        return solved.objective if solved is not None else None
 
     def _model(
         self,
