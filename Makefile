@@ -14,7 +14,7 @@ NOT_QUICK := aws benchmarks cli cluster contracts goldens notify sim slow store 
 PYTEST := $(BIN)/pytest -q -n auto --dist worksteal
 # Each worker has a control plane of its own: half a gigabyte. A file stays on one of them.
 CLUSTER_PYTEST := $(BIN)/pytest -q -n $(or $(WORKERS),2) --dist loadfile
-BENCHMARKS := startup decision rehearsal purchase last_day calendars seeds
+BENCHMARKS := startup decision rehearsal purchase planner_market last_day calendars seeds
 
 # Byte code is kept even where an image sets this: without it every worker and every process that a test starts
 # compiles the whole package again.

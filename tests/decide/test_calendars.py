@@ -14,7 +14,12 @@ from tests.decide.builders import world as a_world
 from tests.decide.purchases import GENEROUS, intent
 from tidemill.decide import decide
 from tidemill.decide.purchasing.learned_demand import learned_gpus
-from tidemill.decide.purchasing.offer_queries import ANSWER_FRESH, MAX_SEARCHES, missing_spans
+from tidemill.decide.purchasing.offer_queries import (
+    ANSWER_FRESH,
+    MAX_FIRST_SEARCHES,
+    MAX_SEARCHES,
+    missing_spans,
+)
 from tidemill.decide.purchasing.planner.inputs import Step
 from tidemill.decide.purchasing.planner_proposals import MAX_SEARCHES_PER_TICK
 from tidemill.decide.purchasing.planning import run_planner
@@ -64,7 +69,7 @@ def query(days: int = 7) -> offers.OfferQuery:
 
 
 def answered(documents: Spec, at: World, sold: Any) -> World:
-    """Every question of a round put to a market: a function from query to offers."""
+    """Every question of a wave put to a market: a function from query to offers."""
     wanted = planning_round(documents, at, learned_gpus(documents, at))
     return replace(
         at,
@@ -73,6 +78,17 @@ def answered(documents: Spec, at: World, sold: Any) -> World:
             offers.ExtensionSearch(extension, at.now, ()) for extension in wanted.extensions
         ),
     )
+
+
+def whole_round(documents: Spec, at: World, sold: Any, runner: PlannerRunner | None = None) -> World:
+    """Waves are answered until the planner has a plan."""
+    runner = runner or PlannerRunner(documents)
+    for _ in range(MAX_SEARCHES):
+        at = runner.with_result(answered(documents, at, sold))
+        assert at.planner_result is not None
+        if not at.planner_result.asks:
+            return at
+    raise AssertionError("the round has no end")
 
 
 def market(asked: offers.OfferQuery) -> list[offers.Offer]:
@@ -114,7 +130,7 @@ def test_a_tick_makes_only_a_few_searches_for_what_is_missing():
     asked = of(decide(documents, a_world()), SearchOffers)
     assert 0 < len(asked) <= MAX_SEARCHES_PER_TICK
     assert {one.query.count for one in asked} == {2}
-    assert {one.query.duration.days for one in asked} <= {7, 14, 28, 56, 63}
+    assert {one.query.duration.days for one in asked} <= {*range(1, 8), 63}
 
 
 def test_a_planning_round_has_a_bounded_number_of_searches_however_long_the_calendar():
@@ -123,7 +139,8 @@ def test_a_planning_round_has_a_bounded_number_of_searches_however_long_the_cale
         for n in range(0, 54, 2)
     ]
     documents = buying(*many)
-    assert len(planning_round(documents, a_world(), {}).offers) == MAX_SEARCHES
+    assert len(planning_round(documents, a_world(), {}).offers) == MAX_FIRST_SEARCHES
+    assert len(whole_round(documents, a_world(), market).searches) <= MAX_SEARCHES
 
 
 def test_what_is_missing_is_cut_into_layers_with_breaks_shorter_than_a_day():
@@ -164,13 +181,41 @@ def test_the_planner_runner_plans_once_every_question_is_answered_and_not_before
     documents = buying()
     runner, world = PlannerRunner(documents), a_world()
     assert runner.with_result(world).planner_result is None
-    told = runner.with_result(answered(documents, world, market)).planner_result
+    asking = runner.with_result(answered(documents, world, market))
+    assert asking.planner_result is not None
+    assert asking.planner_result.asks
+    assert not asking.planner_result.choices
+    assert runner.with_result(asking).planner_result == asking.planner_result  # its searches are not answered
+    told = whole_round(documents, asking, market, runner).planner_result
     assert told is not None
     assert told.at == NOW
+    assert told.bound_usd <= told.bound_asked_usd <= told.fees_usd + told.penalty_usd
     assert told.choices
     assert told.usd_per_gpu_h == pytest.approx(37.76 / 8, rel=0.1)
     again = runner.with_result(replace(world, now=ahead("1h"))).planner_result
     assert again is told
+
+
+def test_a_market_that_sells_nothing_ends_the_round_after_few_searches():
+    world = whole_round(buying(), a_world(), lambda query: [])
+    assert not world.planner_result.choices
+    assert len(world.searches) < MAX_SEARCHES / 2
+
+
+def test_a_round_that_is_not_over_begins_anew_when_blocks_change_or_its_answers_are_old():
+    documents = buying()
+    asking = PlannerRunner(documents).with_result(answered(documents, a_world(), market))
+    first = planning_round(documents, a_world(), {}).offers
+    assert planning_round(documents, asking, {}).offers[len(first) :]
+    assert next_round_at(documents, asking) == NOW
+    assert {one.query for one in of(decide(documents, asking), SearchOffers)} <= set(
+        asking.planner_result.asks
+    ) - set(first)
+    changed = replace(asking, reservations=(block(ends_in="2d", count=1, pool="p5"),))
+    assert next_round_at(documents, changed) == NOW + timedelta(minutes=10)
+    old = replace(asking, now=NOW + ANSWER_FRESH)
+    assert next_round_at(documents, old) <= old.now
+    assert len(planning_round(documents, old, {}).offers) == len(first)
 
 
 def test_the_same_world_gives_the_same_planner_result():
@@ -293,8 +338,10 @@ def test_an_extension_is_searched_and_proposed_where_it_is_cheaper():
         for extension in wanted.extensions
         for usd in [extension.duration.days * 1_000]
     )
-    world = replace(answered(documents, world, market), extension_searches=more)
-    world = PlannerRunner(documents).with_result(world)
+    world = replace(world, extension_searches=more)
+    runner = PlannerRunner(documents)
+    for _ in range(MAX_SEARCHES):
+        world = runner.with_result(replace(answered(documents, world, market), extension_searches=more))
     (made, *_) = of(decide(documents, world), ProposePurchase)
     assert made.intent.extends == "cr-1"
     assert made.intent.envelope.latest_start == end

@@ -93,8 +93,9 @@ def test_the_engine_ticks_while_the_planner_runs_and_proposes_when_it_is_done():
     assert rehearsal.ticks > 60  # every second, because the planner tells nobody when it is done
     assert not any(isinstance(one.action, ProposePurchase) for one in rehearsal.done)
     gate.set()
-    wait_for(made[-1])
-    rehearsal.run_until(rehearsal.start + timedelta(minutes=3))
+    for second in range(1, 61):  # a wave of searches at a time
+        wait_for(made[-1])
+        rehearsal.run_until(rehearsal.start + timedelta(minutes=2, seconds=second))
     assert any(isinstance(one.action, ProposePurchase) for one in rehearsal.done)
 
 
@@ -148,7 +149,8 @@ def test_the_clock_of_a_live_rehearsal_stops_while_the_planner_runs():
     assert rehearsal.engine.planning
     assert rehearsal.timeline.now() < rehearsal.start + timedelta(seconds=10)
     gate.set()
-    while rehearsal.engine.planning:
-        pass
-    playback.advance(passed_s=1, elapsed_s=4, within_s=30)
+    for second in range(4, 64):  # a wave of searches at a time
+        while rehearsal.engine.planning:
+            pass
+        playback.advance(passed_s=1, elapsed_s=second, within_s=30)
     assert any(isinstance(one.action, ProposePurchase) for one in rehearsal.done)

@@ -77,10 +77,12 @@ class Asked:
     def seen(self) -> tuple[DatedOffer, ...]:
         return tuple(DatedOffer(one, self.policy.now) for one in self.offers)
 
+    @property
+    def inputs(self) -> PlannerInputs:
+        return PlannerInputs(self.demand, self.owned, self.seen, self.extensions, self.prices, self.policy)
+
     def plan(self) -> PurchasePlan:
-        return plan(
-            PlannerInputs(self.demand, self.owned, self.seen, self.extensions, self.prices, self.policy)
-        )
+        return plan(self.inputs)
 
 
 def asked(*demand: PoolDemand, on_demand_usd_h: float | None = None, **fields: Any) -> Asked:

@@ -29,7 +29,15 @@ from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.offer_worth import cost_for_purchase_usd, is_as_approved
 from tidemill.decide.purchasing.planner.demand import calendar_demand, plans_with_calendar
 from tidemill.decide.purchasing.planner.result import Cover, HandOver, OnDemand, PurchasePlan, Uncovered
-from tidemill.decide.purchasing.planning import outlook_question, plan_outlook, planning_basis, run_planner
+from tidemill.decide.purchasing.planning import (
+    MOST_SEARCHES,
+    OutlookQuestion,
+    next_searches,
+    outlook_question,
+    plan_outlook,
+    planning_basis,
+    run_planner,
+)
 from tidemill.decide.purchasing.purchase_intents import extension_envelope, intent_id, window_name
 from tidemill.decide.purchasing.replan_schedule import PlanningRound, next_round_at, planning_round
 from tidemill.decide.purchasing.usability import (
@@ -105,6 +113,9 @@ __all__ = [
     "OnDemand",
     "PurchasePlan",
     "Uncovered",
+    "MOST_SEARCHES",
+    "OutlookQuestion",
+    "next_searches",
     "outlook_question",
     "plan_outlook",
     "planning_basis",

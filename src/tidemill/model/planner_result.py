@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from tidemill.model.offers import ExtensionOffer, Offer
+from tidemill.model.offers import ExtensionOffer, Offer, OfferQuery
 
 
 class PlannerFailure(StrEnum):
@@ -40,9 +40,12 @@ class PlannerResult:
     fees_usd: int = 0
     on_demand_usd: float = 0.0
     penalty_usd: float = 0.0  # not money: the stated worth of the uncovered hours
-    bound_usd: float = 0.0  # no cover can cost less
+    bound_usd: float = 0.0  # no cover can cost less, of all that EC2 could sell at the rates it showed
+    bound_asked_usd: float = 0.0  # ... of the offers that were asked for
     usd_per_gpu_h: float | None = None  # of the demand it covers
     uncovered_gpu_h: float = 0.0
     runner_up: str = ""
     changes: tuple[str, ...] = ()  # what would change the answer
+    asks: tuple[OfferQuery, ...] = ()  # the searches of a round that is not over; it has no choices yet
+    asks_since: datetime | None = None  # when that round began
     failure: PlannerFailure | None = None  # why there is no plan; a block a week is proposed then

@@ -86,8 +86,14 @@ def _money(outlook: PurchaseOutlook) -> Iterable[str]:
     parts += [f"on demand {usd(outlook.on_demand_usd)}"] if outlook.on_demand_usd else []
     parts += [f"uncovered hours worth {usd(outlook.penalty_usd)}"] if outlook.penalty_usd else []
     yield f"cost       {usd(outlook.total_usd)}: {', '.join(parts)}"
-    saving = max(0.0, outlook.total_usd - outlook.bound_usd)
-    yield f"           at most {usd(saving)} ({percent(saving, outlook.total_usd)}) could still be saved"
+    asked_for, at_all = (
+        f"at most {usd(saving)} ({percent(saving, outlook.total_usd)})"
+        for bound_usd in (outlook.bound_asked_usd, outlook.bound_usd)
+        for saving in (max(0.0, outlook.total_usd - bound_usd),)
+    )
+    searches = counted(outlook.searches, "search", "searches")
+    yield f"           {asked_for} could still be saved with the offers of {searches},"
+    yield f"           {at_all} with anything EC2 could sell at the rates it showed"
     yield f"           buying nothing would cost {usd(outlook.without_usd)}"
     if outlook.usd_per_gpu_h_bought is not None:
         used = NOTHING if outlook.usd_per_gpu_h_used is None else usd(outlook.usd_per_gpu_h_used)

@@ -12,12 +12,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.decide.read_models import (
+    MOST_SEARCHES,
     Cover,
     HandOver,
     OnDemand,
+    OutlookQuestion,
     PlanningRound,
     PurchasePlan,
     Uncovered,
+    next_searches,
     outlook_question,
     plan_outlook,
 )
@@ -84,7 +87,8 @@ class PurchaseOutlook:
     on_demand_usd: float
     penalty_usd: float
     total_usd: float
-    bound_usd: float  # nothing can cost less
+    bound_usd: float  # nothing can cost less, of all that EC2 could sell at the rates it showed
+    bound_asked_usd: float  # ... of the offers that were asked for
     without_usd: float  # without any purchase: on demand where that is allowed, else uncovered
     usd_per_gpu_h_bought: float | None
     usd_per_gpu_h_used: float | None
@@ -104,25 +108,30 @@ def outlook(
 ) -> PurchaseOutlook:
     """Raises SpecError where there is no plan, or no solver."""
     question = outlook_question(spec, world)
-    world = _asked(world, question.round, cloud, progress)
+    world = replace(world, searches=(), extension_searches=())
+    while True:
+        world = _asked(world, question.round, cloud, progress)
+        asked, question = question, next_searches(spec, world, question)
+        if question.round == asked.round:
+            break
     found, nothing = plan_outlook(spec, world, question)
-    return _told(spec, found, nothing, question.plans, question.searches)
+    return _told(spec, found, nothing, question)
 
 
 def _asked(
     world: World, wanted: PlanningRound, cloud: Cloud, progress: Callable[[float], None] | None
 ) -> World:
-    queries: tuple[OfferQuery | ExtensionQuery, ...] = (*wanted.offers, *wanted.extensions)
-    offers: list[OfferSearch] = []
-    extensions: list[ExtensionSearch] = []
-    for number, query in enumerate(queries):
+    """The world with the answers that it does not have yet."""
+    for query in wanted.unanswered(world):
         if isinstance(query, OfferQuery):
-            offers.append(OfferSearch(query, world.now, tuple(cloud.search_offers(query))))
+            offers = OfferSearch(query, world.now, tuple(cloud.search_offers(query)))
+            world = replace(world, searches=(*world.searches, offers))
         else:
-            extensions.append(_extension_search(cloud, query, world.now))
+            extensions = _extension_search(cloud, query, world.now)
+            world = replace(world, extension_searches=(*world.extension_searches, extensions))
         if progress is not None:
-            progress((number + 1) / len(queries))
-    return replace(world, searches=tuple(offers), extension_searches=tuple(extensions))
+            progress((len(world.searches) + len(world.extension_searches)) / MOST_SEARCHES)
+    return world
 
 
 def _extension_search(cloud: Cloud, query: ExtensionQuery, now: datetime) -> ExtensionSearch:
@@ -137,15 +146,14 @@ def _extension_search(cloud: Cloud, query: ExtensionQuery, now: datetime) -> Ext
 # --- rows ---------------------------------------------------------------------------------------------
 
 
-def _told(
-    spec: Spec, found: PurchasePlan, nothing: Cover, plans: tuple[str, ...], searches: int
-) -> PurchaseOutlook:
+def _told(spec: Spec, found: PurchasePlan, nothing: Cover, question: OutlookQuestion) -> PurchaseOutlook:
     cost, second = found.cover.cost, found.runner_up
+    bound_usd = min(question.bound_usd, cost.total_usd)
     return PurchaseOutlook(
         at=found.at,
         until=found.until,
-        plans=plans,
-        searches=searches,
+        plans=question.plans,
+        searches=question.searches,
         demand_gpu_h=found.demand_gpu_hours,
         choices=tuple(sorted(_choices(spec, found), key=lambda one: (one.start, one.offer))),
         on_demand=found.cover.on_demand,
@@ -154,7 +162,8 @@ def _told(
         on_demand_usd=cost.on_demand_usd,
         penalty_usd=cost.penalty_usd,
         total_usd=cost.total_usd,
-        bound_usd=found.bound_usd,
+        bound_usd=bound_usd,
+        bound_asked_usd=max(found.bound_usd, bound_usd),
         without_usd=nothing.cost.total_usd,
         usd_per_gpu_h_bought=found.usd_per_gpu_h_bought,
         usd_per_gpu_h_used=found.usd_per_gpu_h_used,

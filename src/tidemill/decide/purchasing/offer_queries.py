@@ -1,13 +1,14 @@
-"""Which offers EC2 must be asked for before the planner runs: a bounded number of searches, the nearest dates first.
+"""Which offers EC2 is asked for first in a planning round: few searches, the nearest dates first.
 
 EC2 answers a search with at most six offers of one length and size, so the questions are cut to what is missing: its
-layers (what is always missing, what is missing by day), each in one piece, and in pieces of some usual lengths.
+layers (what is always missing, what is missing by day), each in one piece; and a week from every start of a stretch of
+days, which shows the cheapest starts there. What else to ask for follows from the answers (`search_waves`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import ceil
 
@@ -21,11 +22,15 @@ from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
 
-# For one planning round, all calendars together: EC2 throttles, and more offers do not make a much cheaper plan.
+# For one planning round, all calendars together: EC2 throttles. What they are enough for: `benchmarks.planner_market`.
 MAX_SEARCHES = 48
+# Before any answer there is little to choose by: most searches are left for what the answers point to.
+MAX_FIRST_SEARCHES = 16
 MAX_EXTENSION_SEARCHES = 12
-# Lengths worth asking for besides the one that covers a span in one piece.
-USUAL_LENGTHS = (timedelta(days=7), timedelta(days=14), timedelta(days=28))
+# Starts are compared by blocks of at most this length.
+SURVEY_LENGTH = timedelta(days=7)
+# ... so many at once: the six that an answer shows are the cheaper half.
+SURVEYED_OFFERS = 2 * ec2_facts.MAX_OFFERS
 USUAL_EXTENSIONS = (timedelta(days=1), timedelta(days=7), timedelta(days=14), timedelta(days=28))
 MAX_LAYERS = 3
 # First come, first served: an older answer is not planned on.
@@ -65,24 +70,59 @@ def missing_spans(lacks: Iterable[Step]) -> tuple[MissingSpan, ...]:
 def offer_queries(
     spec: Spec, demand: PoolDemand, lacks: Iterable[Step], now: datetime
 ) -> tuple[OfferQuery, ...]:
-    """The nearest dates first, and of those the longest."""
+    """The first of a round: the nearest dates first, and of those the longest."""
+    lacks = tuple(lacks)
     zones = demand.zones if set(demand.zones) != set(spec.platform.spec.subnets) else ()
     asked: dict[OfferQuery, None] = {}
-    for stretch in missing_spans(lacks):
-        for name in demand.types:
-            counts = (one for one in _counts(spec, name, stretch.gpus) if demand.could_use(name, one))
-            for count in counts:
-                for start, duration in _starts_and_lengths(demand, stretch):
-                    earliest = max(now.replace(second=0, microsecond=0), start - DAY)
-                    # A day of room on either side: for an overlap, and for blocks that start now.
-                    query = OfferQuery(name, count, duration, earliest, start + duration + 2 * DAY, zones)
-                    asked[query] = None
-    return tuple(
-        sorted(asked, key=lambda one: (one.earliest_start, -one.duration, one.instance_type, one.count))
-    )
+    now = now.replace(second=0, microsecond=0)
+    for name in demand.types:
+        for stretch in missing_spans(lacks):
+            begin, whole = _one_piece(demand, stretch)
+            for count in _counts(spec, demand, name, stretch.gpus):
+                # A day of room on either side: for an overlap, and for blocks that start now.
+                earliest, latest = max(now, begin - DAY), begin + whole + 2 * DAY
+                asked[OfferQuery(name, count, whole, earliest, latest, zones)] = None
+        for query in _survey(spec, demand, name, lacks, now):
+            asked[replace(query, zones=zones)] = None
+    return tuple(sorted(asked, key=nearest_first))
 
 
-def _counts(spec: Spec, name: str, gpus: int) -> tuple[int, ...]:
+def nearest_first(query: OfferQuery) -> tuple[datetime, timedelta, str, int]:
+    return query.earliest_start, -query.duration, query.instance_type, query.count
+
+
+def _survey(
+    spec: Spec, demand: PoolDemand, name: str, lacks: tuple[Step, ...], now: datetime
+) -> Iterator[OfferQuery]:
+    """Stretches of days in which something is missing, each asked for its cheapest starts."""
+    starts = sorted({start for step in lacks for start in _useful_starts(demand, step, now)})
+    days = max(1, SURVEYED_OFFERS // max(1, len(demand.zones)))
+    while starts:
+        first = starts[0]
+        ahead = [start for start in starts if start < first + days * DAY]
+        starts = starts[len(ahead) :]
+        least = min(step.amount for step in lacks if step.end > first)
+        rest = ec2_facts.round_up_duration(lacks[-1].end + demand.wind_down - first)
+        length = min(SURVEY_LENGTH, rest or SURVEY_LENGTH)
+        for count in _counts(spec, demand, name, least)[:1]:
+            yield OfferQuery(name, count, length, first, ahead[-1] + length)
+
+
+def _useful_starts(demand: PoolDemand, step: Step, now: datetime) -> Iterator[datetime]:
+    """On the grid, from the last before it is missing to the last before it is not."""
+    start = ec2_facts.grid_at_or_before(step.start - demand.warm_up)
+    while start < step.end:
+        if start >= now:
+            yield start
+        start += DAY
+
+
+def _counts(spec: Spec, demand: PoolDemand, name: str, gpus: int) -> tuple[int, ...]:
+    """Instances for so many GPUs, in blocks that EC2 sells and the pool could use."""
+    return tuple(count for count in _sold_counts(spec, name, gpus) if demand.could_use(name, count))
+
+
+def _sold_counts(spec: Spec, name: str, gpus: int) -> tuple[int, ...]:
     kind = spec.catalog.types[name]
     instances = ceil(gpus / max(1, kind.gpus))
     if kind.ultraserver:
@@ -101,16 +141,10 @@ def _counts(spec: Spec, name: str, gpus: int) -> tuple[int, ...]:
     return (ec2_facts.MAX_INSTANCES_PER_BLOCK, rest) if rest else (ec2_facts.MAX_INSTANCES_PER_BLOCK,)
 
 
-def _starts_and_lengths(demand: PoolDemand, stretch: MissingSpan) -> Iterator[tuple[datetime, timedelta]]:
-    """Starts on the grid, the last before it is needed, and legal lengths."""
+def _one_piece(demand: PoolDemand, stretch: MissingSpan) -> tuple[datetime, timedelta]:
+    """The last start before it is needed, and the legal length that covers it all."""
     begin, end = ec2_facts.grid_at_or_before(stretch.start - demand.warm_up), stretch.end + demand.wind_down
-    whole = ec2_facts.round_up_duration(end - begin) or ec2_facts.LONGEST_BLOCK
-    yield begin, whole
-    for duration in (one for one in USUAL_LENGTHS if one < whole):
-        start = begin
-        while start < stretch.end:
-            yield start, duration
-            start += duration
+    return begin, ec2_facts.round_up_duration(end - begin) or ec2_facts.LONGEST_BLOCK
 
 
 # --- extensions --------------- --------------------------------------------------------------------------
@@ -159,6 +193,11 @@ def _extendable(world: World, block: Reservation) -> bool:
 
 
 # --- what was answered --------------------------------------------------------------------------------
+
+
+def fresh_searches(world: World) -> tuple[OfferSearch, ...]:
+    """Every fresh answer, whoever asked: it tells what is sold, and at what price."""
+    return tuple(search for search in world.searches if world.now - search.at < ANSWER_FRESH)
 
 
 def fresh_answer(world: World, query: OfferQuery) -> OfferSearch | None:

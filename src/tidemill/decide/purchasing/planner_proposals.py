@@ -95,7 +95,7 @@ def _propose_weekly_blocks(
 def _propose(context: DecisionContext, intents: Intents, held: list[Reservation]) -> None:
     world, planned = context.world, context.world.planner_result
     assert planned is not None
-    if context.now - planned.at >= ANSWER_FRESH:
+    if planned.asks or context.now - planned.at >= ANSWER_FRESH:
         return
     if planned.basis != basis(context.spec, world.reservations, world.purchases, world.now):
         return

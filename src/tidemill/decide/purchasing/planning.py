@@ -13,9 +13,10 @@ from tidemill.decide.purchasing.coverage import missing_gpus
 from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.offer_queries import (
     ANSWER_FRESH,
+    MAX_EXTENSION_SEARCHES,
     MAX_SEARCHES,
-    fresh_answer,
     fresh_extension_answer,
+    fresh_searches,
     offer_queries,
 )
 from tidemill.decide.purchasing.planner import plan as cheapest_cover
@@ -25,6 +26,7 @@ from tidemill.decide.purchasing.planner.demand import (
     plans_with_calendar,
     prices,
     window_demand,
+    worth_usd_gpu_h,
 )
 from tidemill.decide.purchasing.planner.inputs import (
     Ceilings,
@@ -36,7 +38,17 @@ from tidemill.decide.purchasing.planner.inputs import (
     PoolDemand,
 )
 from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan
-from tidemill.decide.purchasing.replan_schedule import PlanningRound, basis, held_and_expected, planning_round
+from tidemill.decide.purchasing.planner.seen_market import SeenMarket
+from tidemill.decide.purchasing.replan_schedule import (
+    PlanningRound,
+    basis,
+    first_searches,
+    held_and_expected,
+    is_asking,
+    planning_round,
+)
+from tidemill.decide.purchasing.search_waves import Wave, next_wave
+from tidemill.model import ec2_facts
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.planner_result import PlannedPurchase, PlannerResult
@@ -45,6 +57,8 @@ from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.platform import Budget
 
+# Of one round, extensions included.
+MOST_SEARCHES = MAX_SEARCHES + MAX_EXTENSION_SEARCHES
 # Without a budget nothing may be bought, but the planner may still say what it would buy.
 _UNLIMITED_USD = 10**9
 
@@ -59,14 +73,43 @@ def run_planner(spec: Spec, world: World, wanted: PlanningRound, learned: Mappin
         plan.spec.calendar.horizon for plan in plans_with_calendar(spec) if plan.spec.calendar is not None
     ]
     question = planner_inputs(spec, world, wanted, demand, world.now + max(horizons))
-    return planner_result(spec, world, wanted, learned, cheapest_cover(question))
+    wave = _next_wave(spec, world, wanted, question)
+    if wave.queries:
+        return PlannerResult(
+            at=world.now,
+            basis=planning_basis(spec, world),
+            learned_gpus=tuple(sorted(learned.items())),
+            asks=(*wanted.offers, *wave.queries),
+            asks_since=_asking_since(spec, world),
+        )
+    return planner_result(spec, world, learned, cheapest_cover(question), wave.bound_usd)
+
+
+def _next_wave(spec: Spec, world: World, wanted: PlanningRound, question: PlannerInputs) -> Wave:
+    """What the answers so far point to, as far as the searches of the round reach."""
+    types = sorted({name for pool in question.demand for name in pool.types})
+    kinds = {name: spec.catalog.types[name] for name in types}
+    likely_usd_h = {
+        name: kind.block_usd_h or worth_usd_gpu_h(spec.catalog, name) * max(1, kind.gpus)
+        for name, kind in kinds.items()
+    }
+    units = {name: ec2_facts.SMALLEST_ULTRASERVER for name, kind in kinds.items() if kind.ultraserver}
+    answers = [search for search in fresh_searches(world) if search.query.instance_type in kinds]
+    market = SeenMarket(answers, world.now, likely_usd_h, units)
+    return next_wave(spec, question, market, wanted.offers, MAX_SEARCHES - len(wanted.offers))
+
+
+def _asking_since(spec: Spec, world: World) -> datetime:
+    before = world.planner_result
+    return before.asks_since or world.now if before is not None and is_asking(spec, world) else world.now
 
 
 def planner_inputs(
     spec: Spec, world: World, wanted: PlanningRound, demand: Mapping[str, PoolDemand], until: datetime
 ) -> PlannerInputs:
     """Everything the planner needs, from what is held and what EC2 answered."""
-    answers = [found for query in wanted.offers if (found := fresh_answer(world, query)) is not None]
+    types = {name for one in demand.values() for name in one.types}
+    answers = [search for search in fresh_searches(world) if search.query.instance_type in types]
     longer = [
         more for query in wanted.extensions if (more := fresh_extension_answer(world, query)) is not None
     ]
@@ -121,18 +164,20 @@ def _held_elsewhere(spec: Spec, world: World) -> int:
 
 
 def planner_result(
-    spec: Spec, world: World, wanted: PlanningRound, learned: Mapping[str, int], found: PurchasePlan
+    spec: Spec, world: World, learned: Mapping[str, int], found: PurchasePlan, bound_usd: float
 ) -> PlannerResult:
+    """`bound_usd`: of all that EC2 could sell, at the rates it showed."""
     cost, second = found.cover.cost, found.runner_up
     return PlannerResult(
         at=world.now,
         basis=planning_basis(spec, world),
-        choices=tuple(_choices(spec, world, wanted, found)),
+        choices=tuple(_choices(spec, world, found)),
         learned_gpus=tuple(sorted(learned.items())),
         fees_usd=cost.fees_usd,
         on_demand_usd=cost.on_demand_usd,
         penalty_usd=cost.penalty_usd,
-        bound_usd=found.bound_usd,
+        bound_usd=min(bound_usd, cost.total_usd),
+        bound_asked_usd=max(found.bound_usd, min(bound_usd, cost.total_usd)),
         usd_per_gpu_h=found.usd_per_gpu_h_used,
         uncovered_gpu_h=sum(gap.gpu_hours for gap in found.cover.uncovered),
         runner_up=f"${second.dearer_usd:,.0f} dearer: {second.why}" if second is not None else "",
@@ -140,23 +185,13 @@ def planner_result(
     )
 
 
-def _choices(
-    spec: Spec, world: World, wanted: PlanningRound, found: PurchasePlan
-) -> Iterable[PlannedPurchase]:
+def _choices(spec: Spec, world: World, found: PurchasePlan) -> Iterable[PlannedPurchase]:
     saves = {worth.id: worth.saves_usd for worth in found.sensitivity.worths}
     plans = {plan.spec.pool: plan for plan in plans_with_calendar(spec)}
     asked_for = {
-        offer.id: query.duration
-        for query in wanted.offers
-        if (search := fresh_answer(world, query)) is not None
-        for offer in search.offers
+        offer.id: search.query.duration for search in fresh_searches(world) for offer in search.offers
     }
-    more_time = {
-        more.id: more
-        for query in wanted.extensions
-        if (answer := fresh_extension_answer(world, query)) is not None
-        for more in answer.offers
-    }
+    more_time = {more.id: more for search in world.extension_searches for more in search.offers}
     blocks = {reservation.id: reservation for reservation in world.reservations}
 
     def choice(pool: str, offer: Offer | ExtensionOffer, duration: timedelta) -> PlannedPurchase:
@@ -193,6 +228,7 @@ class OutlookQuestion:
 
     demand: Mapping[str, PoolDemand]
     round: PlanningRound
+    bound_usd: float = 0.0  # of all that EC2 could sell, at the rates it showed: once the searches are over
 
     @property
     def plans(self) -> tuple[str, ...]:
@@ -215,6 +251,17 @@ def outlook_question(spec: Spec, world: World) -> OutlookQuestion:
         raise SpecError("there is no CapacityPlan in the documents, so there is nothing to plan")
     return OutlookQuestion(
         demand | windows, _with_windows(spec, world, windows, planning_round(spec, world, learned))
+    )
+
+
+def next_searches(spec: Spec, world: World, question: OutlookQuestion) -> OutlookQuestion:
+    """The question with what its answers point to; the same: they are enough to plan on."""
+    inputs = planner_inputs(spec, world, question.round, _by_pool(question.demand), _until(world, spec))
+    wave = _next_wave(spec, world, question.round, inputs)
+    return replace(
+        question,
+        round=replace(question.round, offers=(*question.round.offers, *wave.queries)),
+        bound_usd=wave.bound_usd,
     )
 
 
@@ -259,4 +306,4 @@ def _with_windows(
         if max(ends) > world.now:
             short = missing_gpus(spec, demand, held, world.now, max(ends))
             offers += offer_queries(spec, demand, short, world.now)
-    return replace(wanted, offers=tuple(dict.fromkeys(offers))[:MAX_SEARCHES])
+    return replace(wanted, offers=first_searches(offers))

@@ -6,7 +6,7 @@ every query has a fresh answer; then `engine.planner_runner` starts the planner.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -15,10 +15,11 @@ from tidemill.decide.purchasing.coverage import missing_gpus, with_expected
 from tidemill.decide.purchasing.offer_queries import (
     ANSWER_FRESH,
     MAX_EXTENSION_SEARCHES,
-    MAX_SEARCHES,
+    MAX_FIRST_SEARCHES,
     extension_queries,
     fresh_answer,
     fresh_extension_answer,
+    nearest_first,
     offer_queries,
 )
 from tidemill.decide.purchasing.planner.demand import calendar_demand, learned_of, plans_with_calendar
@@ -73,10 +74,25 @@ def next_round_at(spec: Spec, world: World) -> datetime | None:
         return None
     if world.planner_result is None:
         return min(wanted)
+    if is_asking(spec, world):
+        return world.planner_result.at
     pauses = [plan.spec.calendar.replan_every for plan in plans if plan.spec.calendar is not None]
-    if world.planner_result.basis != basis(spec, world.reservations, world.purchases, world.now):
+    if world.planner_result.asks or world.planner_result.basis != basis(
+        spec, world.reservations, world.purchases, world.now
+    ):
         pauses.append(CHANGE_PAUSE)
     return max(min(wanted), world.planner_result.at + min(pauses))
+
+
+def is_asking(spec: Spec, world: World) -> bool:
+    """A round is not over: its next searches wait for answers. Nothing may have changed, and no answer be too old."""
+    result = world.planner_result
+    return (
+        result is not None
+        and result.asks_since is not None
+        and world.now - result.asks_since < ANSWER_FRESH
+        and result.basis == basis(spec, world.reservations, world.purchases, world.now)
+    )
 
 
 def schedule_changes_at(spec: Spec, world: World) -> datetime:
@@ -136,7 +152,8 @@ def from_now_on(steps: tuple[Step, ...], now: datetime) -> tuple[Step, ...]:
 
 
 def planning_round(spec: Spec, world: World, learned_gpus: Mapping[str, int]) -> PlanningRound:
-    """The queries of a round at this instant. All calendars share one limit, and the nearest dates come first."""
+    """The queries of a round at this instant: of the one that is not over, or the first of a new one. All calendars
+    share one limit, and the nearest dates come first."""
     offers: list[OfferQuery] = []
     extensions: list[ExtensionQuery] = []
     for plan in plans_with_calendar(spec):
@@ -148,11 +165,15 @@ def planning_round(spec: Spec, world: World, learned_gpus: Mapping[str, int]) ->
         missing = from_now_on(whole, world.now)
         offers += offer_queries(spec, demand, missing, world.now)
         extensions += extension_queries(plan, demand, missing, world)
-    offers.sort(key=lambda one: (one.earliest_start, -one.duration, one.instance_type, one.count))
+    asking = world.planner_result.asks if world.planner_result is not None and is_asking(spec, world) else ()
     return PlanningRound(
-        tuple(dict.fromkeys(offers))[:MAX_SEARCHES],
+        asking or first_searches(offers),
         tuple(dict.fromkeys(extensions))[:MAX_EXTENSION_SEARCHES],
     )
+
+
+def first_searches(offers: Iterable[OfferQuery]) -> tuple[OfferQuery, ...]:
+    return tuple(sorted(dict.fromkeys(offers), key=nearest_first))[:MAX_FIRST_SEARCHES]
 
 
 # --- what is held and missing -------------------------------------------------------------------------

@@ -133,7 +133,7 @@ class PurchasePlan:
     at: datetime
     until: datetime
     cover: Cover
-    bound_usd: float  # nothing can cost less than this
+    bound_usd: float  # nothing can cost less than this, of the offers that were given
     demand_gpu_hours: float
     usd_per_gpu_h_bought: float | None  # money over the GPU-hours it pays for, used or not
     usd_per_gpu_h_used: float | None  # ... over those that meet demand
