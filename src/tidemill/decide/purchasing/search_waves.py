@@ -34,14 +34,18 @@ class Wave:
 def next_wave(
     spec: Spec, inputs: PlannerInputs, market: SeenMarket, asked: Iterable[OfferQuery], searches_left: int
 ) -> Wave:
-    wanted = market_cover(inputs, market, in_zone=best_zones(inputs, market))
+    in_zone = best_zones(inputs, market)
+    wanted = market_cover(inputs, market, in_zone=in_zone)
     missing = [pick for pick in wanted.picks if market.offer(pick.window, pick.instances) is None]
     known = set(asked)
     found = [one for one in _searches(spec, inputs, market, missing) if one.query not in known]
     most = min(searches_left, MOST_WHERE_NOTHING_IS_SOLD if market.is_empty else MOST_IN_A_WAVE)
     queries = tuple(sorted((one.query for one in sorted(found, key=_first)[:most]), key=nearest_first))
-    bound_usd = 0.0 if queries else market_cover(inputs, market, in_zone={}, hopeful=True).cost_usd
-    return Wave(queries, bound_usd)
+    if queries:
+        return Wave(queries, 0.0)
+    if not in_zone and not market.refused:  # then nothing more can be hoped for
+        return Wave((), wanted.cost_usd)
+    return Wave((), market_cover(inputs, market, in_zone={}, hopeful=True).cost_usd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,8 @@ class _Model:
         self._in_zone = in_zone
         self._rows: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
         self._limits: list[tuple[float, dict[int, float]]] = []
+        self._first: dict[tuple[int, datetime, bool], int] = {}  # slots by the start of a window, and by its end
+        self._last: dict[tuple[int, datetime, bool], int] = {}
         self._months: dict[tuple[int | None, Month], dict[int, float]] = defaultdict(dict)
         windows = list(self._windows(market, hopeful=hopeful))
         self.problem = self._problem(windows)
@@ -164,13 +166,15 @@ class _Model:
             of_window: dict[int, float] = {}
             shown = market.shown(window)
             for pool in users[window.instance_type, window.zone]:
-                demand, one = problem.demand[pool], _one_of(window)
-                span = problem.span(serving_span(demand, one, problem.policy.until))
+                demand = problem.demand[pool]
+                span = self._span(pool, window)
                 serves = useful[pool][span.stop] - useful[pool][span.start] if span else 0
                 key = (pool, window.instance_type, window.zone, window.start)
-                most = min(window.most, self._most(demand, window)) // window.unit
                 # A longer one that serves nothing more only costs more.
-                if not most or (serves <= shorter.get(key, 0) and not (shown and serves)):
+                if serves <= shorter.get(key, 0) and not (shown and serves):
+                    continue
+                most = min(window.most, self._most(demand, window)) // window.unit
+                if not most:
                     continue
                 shorter[key] = max(serves, shorter.get(key, 0))
                 usd = window.usd * window.unit * (_SHOWN_IS_CHEAPER if shown else 1.0)
@@ -181,6 +185,15 @@ class _Model:
                 self._pay(pool, window.start, column, usd)
             if len(of_window) > 1:
                 self._limits.append((window.most // window.unit, of_window))
+
+    def _span(self, pool: int, window: Window) -> range:
+        """The slots in which it serves. Windows share their starts and ends, so each is looked up once."""
+        starts, ends = (pool, window.start, window.unit > 1), (pool, window.end, window.unit > 1)
+        if starts not in self._first or ends not in self._last:
+            one = serving_span(self.problem.demand[pool], _one_of(window), self.problem.policy.until)
+            span = self.problem.span(one)
+            self._first[starts], self._last[ends] = span.start, span.stop
+        return range(self._first[starts], self._last[ends])
 
     def _useful_slots(self, pool: int) -> list[int]:
         """How many slots before each one lack something."""

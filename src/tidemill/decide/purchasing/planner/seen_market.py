@@ -15,6 +15,8 @@ from tidemill.decide.purchasing.planner.inputs import DAY, HOUR
 from tidemill.model import ec2_facts
 from tidemill.model.offers import Offer, OfferSearch
 
+# A start, and for each length that can be asked for from it the end.
+_Ends = tuple[datetime, list[tuple[timedelta, datetime]]]
 # A block that starts now starts so long after the question, and no answer says when before it is given.
 _STARTS_NOW_AFTER = ec2_facts.EARLIEST_START + timedelta(minutes=3)
 
@@ -45,6 +47,7 @@ class _Start:
     usd_h: float | None = None  # the lowest that was shown, whatever the length
     at_least_usd_h: float = 0.0  # of what full answers did not show
     not_sold: list[tuple[timedelta, int]] = field(default_factory=list)  # nor longer, nor more
+    complete: bool = False  # with what full and short answers leave out
 
     def most(self, duration: timedelta, *, hopeful: bool) -> int:
         refused = [count for length, count in self.not_sold if length <= duration]
@@ -95,15 +98,22 @@ class SeenMarket:
         first = ec2_facts.grid_at_or_after(self._now + ec2_facts.EARLIEST_START)
         last = min(until, self._now + ec2_facts.FARTHEST_START)
         for zone in sorted(zones):
-            for start, duration, end in (
+            for start, ends in (
                 *self._starting_now(name, zone, lengths),
                 *_on_grid(first, last, lengths),
             ):
                 known = self._start(name, zone, start)
-                most = min(known.most(duration, hopeful=hopeful), in_vain) // unit * unit
-                if most > 0:
-                    usd_h = self._usd_h(name, zone, start, end, known)
-                    yield Window(name, zone, start, end, duration, usd_h, most, unit)
+                expected_usd_h = self._expected(name, known)
+                for duration, end in ends:
+                    most = min(known.most(duration, hopeful=hopeful), in_vain) // unit * unit
+                    if most > 0:
+                        usd_h = self._shown_usd_h(name, zone, start, end) if known.usd_h else None
+                        yield Window(name, zone, start, end, duration, usd_h or expected_usd_h, most, unit)
+
+    @property
+    def refused(self) -> bool:
+        """Some answer was short: not everything that was asked for is sold."""
+        return any(len(search.offers) < ec2_facts.MAX_OFFERS for search in self._searches)
 
     @property
     def is_empty(self) -> bool:
@@ -119,7 +129,7 @@ class SeenMarket:
 
     def _starting_now(
         self, name: str, zone: str, lengths: list[timedelta]
-    ) -> Iterator[tuple[datetime, timedelta, datetime]]:
+    ) -> Iterator[_Ends]:
         """Ends are on the grid: one a little before the length that is asked for, one a little after it."""
         shown = {
             start
@@ -133,12 +143,11 @@ class SeenMarket:
             for end in (shorter, shorter + DAY):
                 if end - start >= 2 * HOUR:
                     ends.setdefault(end, duration)
-        for end, duration in ends.items():
-            yield start, duration, end
+        yield start, [(duration, end) for end, duration in ends.items()]
 
-    def _usd_h(self, name: str, zone: str, start: datetime, end: datetime, known: _Start) -> float:
+    def _shown_usd_h(self, name: str, zone: str, start: datetime, end: datetime) -> float | None:
         shown = self._windows.get((name, zone, start, end))
-        return min(_usd_h(offer) for offer in shown.values()) if shown else self._expected(name, known)
+        return min(_usd_h(offer) for offer in shown.values()) if shown else None
 
     def expected_usd_h(self, name: str, zone: str, start: datetime) -> float:
         return self._expected(name, self._start(name, zone, start))
@@ -152,8 +161,9 @@ class SeenMarket:
         """With what the answers leave out, worked out when it is first asked for."""
         key = (name, zone, start)
         found = self._starts.setdefault(key, _Start())
-        if found.at_least_usd_h or found.not_sold:
+        if found.complete:
             return found
+        found.complete = True
         for search in self._searches:
             query = search.query
             covers = query.instance_type == name and query.earliest_start <= start
@@ -173,13 +183,10 @@ class SeenMarket:
         return found
 
 
-def _on_grid(
-    first: datetime, last: datetime, lengths: list[timedelta]
-) -> Iterator[tuple[datetime, timedelta, datetime]]:
+def _on_grid(first: datetime, last: datetime, lengths: list[timedelta]) -> Iterator[_Ends]:
     start = first
     while start < last:
-        for duration in lengths:
-            yield start, duration, start + duration
+        yield start, [(duration, start + duration) for duration in lengths]
         start += DAY
 
 
