@@ -22,10 +22,10 @@ from statistics import mean
 from typing import Any, cast
 
 from tidemill import catalog
-from tidemill.bench.linear_program import INFINITE, Program
 from tidemill.decide.purchasing.offer_queries import MAX_SEARCHES
 from tidemill.decide.purchasing.planner.demand import calendar_demand
 from tidemill.decide.purchasing.planner.inputs import PoolDemand, levels
+from tidemill.linear_program import INFINITE, Program
 from tidemill.model import ec2_facts
 from tidemill.model.offers import Offer, OfferQuery
 from tidemill.model.world import World

@@ -16,7 +16,6 @@ from datetime import date, datetime
 from itertools import accumulate
 
 from tidemill.decide.purchasing.planner.inputs import DAY, HOUR, PlannerInputs, PoolDemand
-from tidemill.decide.purchasing.planner.mip_solver import INFINITE, Program
 from tidemill.decide.purchasing.planner.offer_filter import filter_extensions, is_usable_by, live_reservations
 from tidemill.decide.purchasing.planner.seen_market import SeenMarket, Window
 from tidemill.decide.purchasing.planner.slots import (
@@ -27,6 +26,7 @@ from tidemill.decide.purchasing.planner.slots import (
     dates,
     serving_span,
 )
+from tidemill.linear_program import INFINITE, Program
 from tidemill.model.capacity import SourceKind
 from tidemill.model.ec2_facts import MAX_INSTANCES_ON_A_DATE, MAX_INSTANCES_PER_BLOCK
 from tidemill.model.offers import Offer
@@ -92,7 +92,9 @@ class _Model:
         self._in_zone = in_zone
         self._rows: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
         self._limits: list[tuple[float, dict[int, float]]] = []
-        self._first: dict[tuple[int, datetime, bool], int] = {}  # slots by the start of a window, and by its end
+        self._first: dict[
+            tuple[int, datetime, bool], int
+        ] = {}  # slots by the start of a window, and by its end
         self._last: dict[tuple[int, datetime, bool], int] = {}
         self._months: dict[tuple[int | None, Month], dict[int, float]] = defaultdict(dict)
         windows = list(self._windows(market, hopeful=hopeful))

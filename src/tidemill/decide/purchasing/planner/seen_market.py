@@ -127,9 +127,7 @@ class SeenMarket:
         refused = [one.query.count // 4 for one in self._searches if one.query.instance_type == name]
         return min(refused, default=ec2_facts.MAX_INSTANCES_PER_BLOCK)
 
-    def _starting_now(
-        self, name: str, zone: str, lengths: list[timedelta]
-    ) -> Iterator[_Ends]:
+    def _starting_now(self, name: str, zone: str, lengths: list[timedelta]) -> Iterator[_Ends]:
         """Ends are on the grid: one a little before the length that is asked for, one a little after it."""
         shown = {
             start
