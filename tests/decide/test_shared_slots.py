@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.decide import builders as given
-from tests.decide.builders import Source, SourceKind, ago, block, of, pool, spec, world
+from tests.decide.builders import ago, block, of, pool, spec, world
 from tidemill.decide import decide
+from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.nodes import Node
 from tidemill.model.plan import Launch, Plan, StartDrain
 from tidemill.model.pods import Pod
@@ -20,7 +23,7 @@ def idle(id: str, of_pool: str = "a") -> Node:
     return given.node(id, pool=of_pool, last_pod_event_at=ago("20m"))
 
 
-def waiting(name: str, for_pool: str = "b", **fields: object) -> Pod:
+def waiting(name: str, for_pool: str = "b", **fields: Any) -> Pod:
     return given.pod(name, selector={names.LABEL_POOL: for_pool}, **{"gpus": 8, "expected": "1h", **fields})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.scenario_builder import block, scenario_with, service
+from tests.sim.scenario_builder import START, block, fault, job, scenario_with, service
 from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.sim.scenario.tally import tally
 from tidemill.spec.read import load
@@ -95,3 +95,16 @@ def test_pods_that_had_to_be_forced_out_are_named():
     assert len([row for row in told.evictions if row.forced]) > 0
     named = " ".join(dict(one.facts)["pods, with the grace that was left"] for one in forced)
     assert all(row.pod in named for row in told.evictions if row.forced)
+
+
+@pytest.mark.requirement("NT-1")
+def test_a_paid_block_that_ec2_does_not_fill_is_listed_until_it_does():
+    shortage = fault("0s", "no-capacity", duration="2h", target="a")
+    rehearsal = scenario_with(reservations=[block()], jobs=[job()], faults=[shortage]).run()
+    told = tally(rehearsal, scenario="test", wall_s=0.0)
+    (alert,) = [alert for alert in told.alerts if alert.kind == "block-not-filled"]
+    assert timedelta(minutes=20) <= alert.raised_at - START <= timedelta(minutes=21)
+    assert dict(alert.facts)["since"] == "2026-11-17T07:30:00Z"
+    assert dict(alert.facts)["AWS says"] == "none to be had for now"
+    assert alert.resolved_at is not None
+    assert timedelta(hours=2) <= alert.resolved_at - START <= timedelta(hours=2, minutes=15)

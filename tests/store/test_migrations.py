@@ -39,7 +39,17 @@ def test_the_migrations_make_the_tables_that_the_code_names(url: str, opened: Op
 
 
 # Columns of purchases and of launches that the first version did not have.
-LATER = ("start", "end", "reason", "reason_data", "node_class", "planned_start", "least")
+LATER = (
+    "start",
+    "end",
+    "reason",
+    "reason_data",
+    "node_class",
+    "planned_start",
+    "least",
+    "answer",
+    "failing_since",
+)
 
 
 @pytest.mark.requirement("CB-4")

@@ -65,7 +65,7 @@ FACTS: dict[str, Any] = {
     "expected": None, "capped_to": None, "limit": timedelta(minutes=5), "drain": ENDS, "need": timedelta(hours=2),
     "recreate": reasons.RecreateReason(reasons.RecreateKind.NO_ROOM_LEFT, "cr-1"),
     "requests": (("nvidia.com/gpu", 8),), "daemons": (("cpu", 100),), "pairs": (("nodes", "4"),),
-    "next_block": "", "source": "cr-1", "next_start": None,
+    "next_block": "", "source": "cr-1", "next_start": None, "since": None,
 }  # fmt: skip
 
 

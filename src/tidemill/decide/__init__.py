@@ -17,6 +17,7 @@ from tidemill.decide.memory import Memory
 from tidemill.decide.nodes import manage_nodes
 from tidemill.decide.placement.place_pending import place_pending
 from tidemill.decide.purchasing import manage_purchases
+from tidemill.decide.unfilled_blocks import warn_of_unfilled_blocks
 from tidemill.model.plan import Plan
 from tidemill.model.world import World
 from tidemill.spec import Spec
@@ -43,6 +44,7 @@ def decide(spec: Spec, world: World, memory: Memory | None = None) -> Plan:
     # 7 disruption: make room for higher priorities, give back nodes that nobody needs
     preempt(context)
     reclaim(context, in_flight)
-    # 8 forecast: which services a hand-over will leave short, and what would help
+    # 8 forecast: which services a hand-over will leave short, and what would help; paid capacity that stays empty
     warn_of_shortages(context)
+    warn_of_unfilled_blocks(context, in_flight)
     return context.plan()

@@ -31,6 +31,10 @@ LONGEST_BACKOFF = timedelta(minutes=10)
 GANGS_FIRST_REST = timedelta(minutes=10)
 GANGS_LONGEST_REST = timedelta(days=1)
 
+# Slots are cleaned for some minutes after an instance, and a block may be some minutes late: before this, paid capacity
+# that EC2 does not fill is no trouble.
+NOT_FILLED_AFTER = timedelta(minutes=20)
+
 NO_CAPACITY = "no-capacity"  # the label of the error
 Spot = tuple[Source, str, str]  # source, instance type, zone: what NoCapacity refers to
 PoolSource = tuple[str, Source]
@@ -47,6 +51,9 @@ class InFlight:
     failed_lately: dict[tuple[Source, str], datetime] = field(default_factory=dict)
     failed_starts: Mapping[PoolType, FailedStarts] = field(default_factory=dict)
     gangs_rest: dict[PoolSource, datetime] = field(default_factory=dict)
+    failing: dict[Spot, LaunchIntent] = field(
+        default_factory=dict
+    )  # the last of those that failed, none came since
 
     def on(self, source: Source) -> int:
         return sum(count for intent, count in self.unseen if intent.source == source)
@@ -56,6 +63,7 @@ def reconcile_launches(context: DecisionContext) -> InFlight:
     in_flight = InFlight()
     failures: dict[Spot, list[tuple[datetime, str]]] = {}
     never_ready: list[LaunchIntent] = []
+    last_launch: dict[Source, datetime] = {}
     ids: set[str] = set()
     by_intent: dict[str, list[str]] = {}
     short: dict[PoolSource, list[tuple[datetime, int]]] = {}  # when, and how many came
@@ -64,12 +72,15 @@ def reconcile_launches(context: DecisionContext) -> InFlight:
             if node.instance is not None:
                 ids.add(node.instance.id)
                 by_intent.setdefault(node.instance.intent_id, []).append(node.instance.id)
+                source, at = node.instance.source, node.instance.launched_at
+                last_launch[source] = max(at, last_launch.get(source, at))
     for intent in context.world.launches:
         spot = (intent.source, intent.instance_type, intent.zone)
         seen = by_intent.get(intent.id, [])
         came: Sequence[str] | None = None  # all that came of one that is over; None: it is not, or all came
         if intent.state is LaunchState.FAILED:
             failures.setdefault(spot, []).append((intent.state_at or intent.written_at, intent.failure))
+            _follow_failed(intent, spot, last_launch.get(intent.source), in_flight)
         elif intent.state is LaunchState.NEVER_READY:
             never_ready.append(intent)
         elif intent.state is LaunchState.SHORT:
@@ -103,6 +114,15 @@ def reconcile_launches(context: DecisionContext) -> InFlight:
         unseen = [intent for intent, count in in_flight.unseen if count]
         in_flight.failed_starts = failed_starts(failed_nodes, context.views, unseen)
     return in_flight
+
+
+def _follow_failed(intent: LaunchIntent, spot: Spot, last: datetime | None, in_flight: InFlight) -> None:
+    """One that failed before an instance came says nothing of the next."""
+    if last is not None and last >= intent.written_at:
+        return
+    before = in_flight.failing.get(spot)
+    if before is None or intent.written_at >= before.written_at:
+        in_flight.failing[spot] = intent
 
 
 def _follow_launched(

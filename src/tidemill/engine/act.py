@@ -201,7 +201,8 @@ class Actor:
         except OutcomeUnknown:
             raise  # stays written: the same id is tried again, and cannot launch twice
         except (PortError, Refused) as error:
-            self._ledger.write_launch(replace(intent, state=LaunchState.FAILED, failure=label(error)))
+            failed = replace(intent, state=LaunchState.FAILED, failure=label(error), answer=str(error))
+            self._ledger.write_launch(failed)
             raise
         if not ids:
             self._ledger.write_launch(replace(intent, state=LaunchState.ASKED))

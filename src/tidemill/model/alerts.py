@@ -35,6 +35,7 @@ class AlertKind(StrEnum):
     SERVICE_SHORT = "service-short"
     FORCED_EVICTION = "forced-eviction"
     SHORT_DELIVERY = "short-delivery"
+    BLOCK_NOT_FILLED = "block-not-filled"
     PIN_UNUSED = "pin-unused"
     NODES_NEVER_JOIN = "nodes-never-join"
     ENGINE_SILENT = "engine-silent"

@@ -43,6 +43,10 @@ class LaunchIntent:
     failure: str = ""  # the error's label: no-capacity, retryable, …; of one never Ready: why it was given up
     node_class: str = ""  # of one never Ready: the fingerprint of the NodeClass that it was made from
     least: int = 1  # with fewer, none is launched: a gang needs so many. A group gives what it can
+    answer: str = ""  # of one that failed: what AWS said, shown to people as it is and never read
+    failing_since: datetime | None = (
+        None  # launches there failed one after the other before it; None: none did
+    )
 
     @property
     def in_flight(self) -> int:

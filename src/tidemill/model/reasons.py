@@ -324,6 +324,9 @@ class HoldKind(StrEnum):
     # There is no room for it now.
     NO_ACTIVE_CAPACITY = "no-active-capacity"
     NO_EC2_CAPACITY = "no-ec2-capacity"  # at: when EC2 is asked again
+    BLOCK_NOT_FILLED = (
+        "block-not-filled"  # name: the block, which has free slots; since; at: when EC2 is asked again
+    )
     NODES_NEVER_READY = (
         "nodes-never-ready"  # name: the type; count: of how many; at: the next try, None: it runs
     )
@@ -379,3 +382,4 @@ class HoldReason:
     pairs: Pairs = ()
     next_block: str = ""
     next_start: datetime | None = None
+    since: datetime | None = None

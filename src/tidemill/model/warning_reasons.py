@@ -97,6 +97,18 @@ class PinMustMove:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockNotFilled:
+    """EC2 says that paid capacity has free slots, and refuses to launch into them."""
+
+    block: str
+    pool: str
+    free: int
+    count: int  # of all its instances
+    since: datetime  # the first launch that failed, with none that came since
+    answer: str  # what AWS said last, as it said it; empty: a group was asked, and launched nothing
+
+
+@dataclass(frozen=True, slots=True)
 class ProvisionerMessage:
     """What a provisioner has to say about its groups or NodePools: shown to people as it is, never read."""
 
@@ -108,6 +120,7 @@ AnyWarning = (
     | MethodUnavailable
     | ServiceShort
     | PinMustMove
+    | BlockNotFilled
     | PurchaseReason
     | PurchaseWarning
     | ProvisionerMessage

@@ -19,7 +19,7 @@ from tidemill.model.purchases import NOT_SUBMITTED, Envelope, PurchaseIntent, Pu
 from tidemill.model.reasons import TerminateKind
 from tidemill.model.warning_reasons import PinMustMove, ServiceShort
 from tidemill.model.world import World
-from tidemill.report.alerts_of_blocks import about_blocks
+from tidemill.report.alerts_of_blocks import about_blocks, not_filled
 from tidemill.spec import Spec
 from tidemill.spec.platform import Approval
 from tidemill.spec.units import format_duration, format_instant
@@ -40,6 +40,7 @@ def alerts(spec: Spec, world: World, plan: Plan, outcomes: Iterable[Outcome]) ->
     for purchase in (
         *_about_purchases(spec, world, plan, done),
         *about_blocks(spec, world),
+        *not_filled(plan),
         *_about_services(plan),
         *_about_pins(plan),
         *_never_joined(world, plan, done),

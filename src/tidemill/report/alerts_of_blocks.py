@@ -1,4 +1,4 @@
-"""Alerts about blocks: not paid, smaller than what was bought, or near the last moment to extend them.
+"""Alerts about blocks: not paid, smaller than what was bought, not filled, or near the last moment to extend them.
 
 Pure, like `alerts`, which calls it.
 """
@@ -19,7 +19,9 @@ from tidemill.decide.read_models import (
 from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import SECURED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, LEGAL_DURATIONS, TAG_BOUGHT_COUNT
+from tidemill.model.plan import Plan
 from tidemill.model.purchases import PurchaseIntent, PurchaseState
+from tidemill.model.warning_reasons import BlockNotFilled
 from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan, DemandWindow
@@ -110,6 +112,29 @@ def _short_delivery(intent: PurchaseIntent, blocks: list[Reservation]) -> Iterat
             ("fee", f"${intent.fee_usd:,}"),
         ),
     )
+
+
+def not_filled(plan: Plan) -> Iterator[Alert]:
+    """As the plan warns of it, so that `status` and the alert say the same."""
+    for reason in (warning.reason for warning in plan.warnings):
+        if not isinstance(reason, BlockNotFilled):
+            continue
+        since = format_instant(reason.since)
+        yield Alert(
+            f"block-not-filled/{reason.block}/{since}",
+            AlertKind.BLOCK_NOT_FILLED,
+            Severity.ERROR,
+            reason.block,
+            f"{reason.block} is paid for, and EC2 launches nothing into {reason.free} of its {reason.count} instances",
+            "Launches are tried again every ten minutes at the latest: open a case with AWS Support with the block and"
+            " the answer below; meanwhile pods wait or overflow.",
+            (
+                ("block", reason.block),
+                ("pool", reason.pool),
+                ("since", since),
+                *((("AWS says", reason.answer),) if reason.answer else ()),
+            ),
+        )
 
 
 def _closing(spec: Spec, world: World) -> Iterator[Alert]:

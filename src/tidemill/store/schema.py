@@ -29,7 +29,7 @@ from tidemill.model.purchases import LaunchState, PurchaseState
 from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, Span
 
 # All versions, oldest first. This code reads and writes the last.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 
 metadata = MetaData(
     naming_convention={
@@ -73,6 +73,8 @@ launches = Table(
     Column("failure", String, nullable=False),
     Column("node_class", String, nullable=False),
     Column("least", Integer, nullable=False),
+    Column("answer", String, nullable=False),
+    Column("failing_since", Instant),
 )
 
 # Blocks and extensions alike. `approval_round` counts how often it was put to approval.

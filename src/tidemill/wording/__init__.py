@@ -11,6 +11,7 @@ from tidemill.model.purchase_reasons import ProposalReason, PurchaseReason, Purc
 from tidemill.model.reasons import ActionReason, HoldReason
 from tidemill.model.warning_reasons import (
     AnyWarning,
+    BlockNotFilled,
     MethodUnavailable,
     PinMustMove,
     ProvisionerMessage,
@@ -26,7 +27,7 @@ from tidemill.wording.purchases import (
     purchase_warning_sentence,
     search_sentence,
 )
-from tidemill.wording.warnings import warning_sentence
+from tidemill.wording.warnings import not_filled_sentence, warning_sentence
 
 Reason = ActionReason | HoldReason | AnyWarning | SearchReason | ProposalReason
 
@@ -40,6 +41,8 @@ def sentence(reason: Reason) -> str:
             return hold_sentence(reason)
         case WarningReason():
             return warning_sentence(reason)
+        case BlockNotFilled():
+            return not_filled_sentence(reason)
         case MethodUnavailable() | ServiceShort() | PinMustMove():
             return handover_sentence(reason)
         case PurchaseReason():

@@ -34,6 +34,9 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
     ),
     HoldKind.UNREACHABLE: "AWS or the ledger cannot be reached, so nothing is launched",
     HoldKind.NO_ACTIVE_CAPACITY: "pool {pool} has no active capacity",
+    HoldKind.BLOCK_NOT_FILLED: (
+        "{name} is paid for and has free slots, but since {since} EC2 launches nothing there; next try {at}"
+    ),
     HoldKind.NO_EC2_CAPACITY: ("EC2 had no capacity at the last launch for pool {pool}; next try {at}"),
     HoldKind.NODES_NEVER_READY: lambda reason: fill(
         "the last {count:node} that pool {pool} launched of {name} never became Ready, so "

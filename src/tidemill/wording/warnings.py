@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.model.warning_reasons import WarningKind, WarningReason
+from tidemill.model.warning_reasons import BlockNotFilled, WarningKind, WarningReason
 from tidemill.wording.actions import action_sentence, drain_sentence
 from tidemill.wording.templates import Sentence, fill
 
@@ -35,6 +35,17 @@ WARNINGS: dict[WarningKind, Sentence[WarningReason]] = {
 
 def warning_sentence(reason: WarningReason) -> str:
     return fill(WARNINGS[reason.kind], reason)
+
+
+def not_filled_sentence(reason: BlockNotFilled) -> str:
+    told = f': "{reason.answer}"' if reason.answer else ""
+    return (
+        fill(
+            "it is paid for and has {free} of {count} free, but since {since} EC2 launches nothing there",
+            reason,
+        )
+        + told
+    )
 
 
 def _drifted(reason: WarningReason, pod_stays: str) -> str:

@@ -73,6 +73,7 @@ class LaunchOption:
     hourly_cap: HourlyCap | None = None  # set: it is overflow
     resting_until: datetime | None = None
     failure: str = ""  # why it rests: the label of the error
+    failing_since: datetime | None = None  # no launch came to anything since
     gangs_rest_until: datetime | None = None  # so few came of what was asked for that gangs do not ask again
     failed_starts: FailedStarts | None = None  # its nodes never become Ready: one is tried alone
     trial: Stock | None = None  # ... of all that the pool could launch of the type; set with `failed_starts`
@@ -138,6 +139,9 @@ def find_launch_options(
         spot = (option.source, option.kind.name, option.zone)
         option.resting_until = in_flight.resting.get(spot)
         option.failure = in_flight.failure.get(spot, "")
+        failing = in_flight.failing.get(spot)
+        if failing is not None:
+            option.failing_since = failing.failing_since or failing.written_at
         option.gangs_rest_until = in_flight.gangs_rest.get((option.pool.name, option.source))
         _try_alone(option, in_flight, trials)
         context.wake(option.resting_until)
@@ -348,5 +352,6 @@ def plan_launch(
         provisioner=pool.spec.provisioner.value,
         written_at=context.now,
         least=least,
+        failing_since=option.failing_since,
     )
     context.do(Launch(intent, reason))

@@ -7,10 +7,10 @@ from datetime import datetime
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import SHORTEST_LEAD, End, deadline_of
-from tidemill.decide.launches import NO_CAPACITY
+from tidemill.decide.launches import NO_CAPACITY, NOT_FILLED_AFTER
 from tidemill.decide.placement.candidate_nodes import BOOT, Candidates, Stage
 from tidemill.decide.placement.eligibility import Refusal, may_use, refusal
-from tidemill.decide.placement.launch_options import usable_reservations
+from tidemill.decide.placement.launch_options import LaunchOption, usable_reservations
 from tidemill.decide.pool_templates import HELD, PoolTemplate
 from tidemill.decide.queue_item import QueueItem, lasts, time_needed
 from tidemill.decide.scheduler_rules import admits, selects, tolerates
@@ -96,7 +96,11 @@ def _closest(
             and (option.resting_until is not None or option.gangs_rest_until is not None)
         )
         reason = HoldReason(HoldKind.NO_EC2_CAPACITY, pool.name, at=until)
-        if failure != NO_CAPACITY:
+        unfilled = _not_filled(context, pool, candidates) if failure == NO_CAPACITY else None
+        if unfilled is not None and unfilled.reservation is not None:
+            since, name = unfilled.failing_since, unfilled.reservation.id
+            reason = HoldReason(HoldKind.BLOCK_NOT_FILLED, pool.name, name=name, since=since, at=until)
+        elif failure != NO_CAPACITY:
             reason = HoldReason(HoldKind.LAUNCH_FAILED, pool.name, name=failure, at=until)
         return Explanation(29, "no-capacity", reason, until)
     if Refusal.MONEY in refusals and item.terms.overflow:
@@ -117,6 +121,22 @@ def _closest(
     if not (context.world.ledger_ok and context.world.cloud_ok):
         return Explanation(24, "held", HoldReason(HoldKind.UNREACHABLE))
     return Explanation(20, "no-capacity", HoldReason(HoldKind.NO_ACTIVE_CAPACITY, pool.name))
+
+
+def _not_filled(context: DecisionContext, pool: ComputePool, candidates: Candidates) -> LaunchOption | None:
+    """Paid capacity with free slots into which EC2 has launched nothing for a while."""
+    return next(
+        (
+            option
+            for option in candidates.launch_options
+            if option.pool is pool
+            and option.reservation is not None
+            and option.left >= 1
+            and option.failing_since is not None
+            and option.failing_since + NOT_FILLED_AFTER <= context.now
+        ),
+        None,
+    )
 
 
 def _keeps_out_of_its_own_zone(item: QueueItem) -> bool:
