@@ -447,6 +447,14 @@ def test_an_extension_that_ec2_has_offered_is_priced_as_offered() -> None:
     assert (found.usd, found.offer) == (1777, "cbe-1")
 
 
+def test_an_extension_by_weeks_is_no_price_of_a_day() -> None:
+    offer = ExtensionOffer("cbe-28", "cr-1", ahead("24h"), ahead("696h"), 28 * 1500)
+    search = ExtensionSearch(ExtensionQuery("cr-1", timedelta(days=28)), NOW, (offer,))
+    found = way(beforehand(None, search)[0], "a-days-extension-of-a")
+    assert (found.usd, found.offer) == (pytest.approx(1500), "")
+    assert "estimated at the rate of cbe-28" in mitigation_sentence(found.note)
+
+
 @pytest.mark.parametrize("ends_in", ["50m"])
 def test_an_extension_is_no_way_out_in_the_last_hour(ends_in: str) -> None:
     context, _ = beforehand(ends_in=ends_in)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 
@@ -104,3 +105,36 @@ def test_in_one_zone_of_three_the_bound_holds_and_the_plan_is_within_the_promise
         assert second.ids != found.cover.ids
         assert second.cost.total_usd == pytest.approx(by_ids[second.ids], rel=6e-4)
         assert second.cost.total_usd * (1 - 2 * 0.0101) <= covers[1][0]
+
+
+# --- a block that pools share -------------------------------------------------------------------------
+
+
+def shared(seed: int) -> Asked:
+    """Four instances that belong to no pool, for two pools whose work must run in one zone each."""
+    question = drawn(seed, "abc" if seed % 2 else "ab", together=True).but(gap=0.005)
+    return question.but(owned=tuple(replace(one, pool="", count=4, available=4) for one in question.owned))
+
+
+def bound_holds(question: Asked) -> None:
+    """The search without cuts and without a gap is the judge: every set by hand knows no shared blocks."""
+    best = question.but(gap=0.0).plan().cover.cost.total_usd
+    found = question.plan()
+    assert found.bound_usd <= best + 0.02
+    assert found.cover.cost.total_usd <= best * 1.0101 + 0.02
+    assert found.gap <= 0.01
+
+
+@pytest.mark.parametrize("seed", [106, 151, 264, 268])
+def test_in_one_zone_the_bound_holds_where_pools_share_a_block(seed):
+    question = shared(seed)
+    assert len(question.demand) == 2
+    assert question.owned
+    bound_holds(question)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100, 440, 20))
+def test_in_one_zone_the_bound_of_340_questions_holds(first):
+    for seed in range(first, first + 20):
+        bound_holds(shared(seed))

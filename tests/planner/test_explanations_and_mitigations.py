@@ -61,6 +61,25 @@ def test_ways_ec2_does_not_offer_are_estimated_and_say_so():
     assert "estimated" in words["a-day-more-of-b"]
 
 
+def test_a_days_extension_is_not_priced_by_an_offer_of_weeks():
+    longer = (extension("cbe-28", "cr-a", 2 + 28, 28 * 4_000), extension("cbe-7", "cr-a", 2 + 7, 7 * 3_900))
+    question = relay(extensions=longer, offers=(offer("cb-b", 2, 7, 20_000),))
+    assert ways(question)["a-days-extension-of-a"] == (3_900, "")  # a day of the nearest that EC2 showed
+    (note,) = (way.note for way in question.plan().hand_overs[0].ways if way.means == "a-days-extension-of-a")
+    assert "estimated at the rate of cbe-7, an extension by 7d" in mitigation_sentence(note)
+
+
+def test_an_offer_that_is_replaced_by_one_of_weeks_is_extended_at_its_own_rate():
+    demand = needs((0, 6, 4), warm_up=WARM, penalty_usd_gpu_h=15.0)
+    first, second = offer("cb-a", 0, 2, 7_200), offer("cb-b", 2, 4, 14_400)
+    weeks = offer("cb-weeks", 0, 28, 28 * 3_600)
+    day_more = offer("cb-more", 0, 3, 11_000)
+    question = asked(demand, offers=(first, second, weeks), until=day(6))
+    assert ways(question)["a-days-extension-of-a"] == (3_600, "")
+    question = asked(demand, offers=(first, second, weeks, day_more), until=day(6))
+    assert ways(question)["a-days-extension-of-a"] == (3_800, "cb-more")
+
+
 def test_the_cheapest_mitigation_comes_first_and_unavailable_ones_last():
     prices = [way.usd for way in relay().plan().hand_overs[0].ways]
     known = [usd for usd in prices if usd is not None]

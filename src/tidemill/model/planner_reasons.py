@@ -51,6 +51,7 @@ class MitigationNoteKind(StrEnum):
     START_NOW_ESTIMATED = "start-now-estimated"  # name, count
     RATE_OF_SUCCESSOR = "rate-of-successor"  # name
     RATE_OF_BLOCK = "rate-of-block"  # name
+    RATE_OF_EXTENSION = "rate-of-extension"  # offer, and by how many days
     # There is no such way. `name` is the block, unless said otherwise.
     NOT_A_CAPACITY_BLOCK = "not-a-capacity-block"
     EXTENSION_UNPAID = "extension-unpaid"

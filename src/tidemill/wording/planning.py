@@ -45,6 +45,9 @@ MITIGATION_NOTES: dict[MitigationNoteKind, Sentence[MitigationNote]] = {
     MitigationNoteKind.RATE_OF_BLOCK: (
         "estimated at the rate of {name}; EC2 shows no such offer, and extensions are not guaranteed"
     ),
+    MitigationNoteKind.RATE_OF_EXTENSION: (
+        "estimated at the rate of {offer}, an extension by {days}d; EC2 has shown none of this length"
+    ),
     MitigationNoteKind.NOT_A_CAPACITY_BLOCK: "{name} is no Capacity Block",
     MitigationNoteKind.EXTENSION_UNPAID: "an extension of {name} is not paid yet; another must wait for it",
     MitigationNoteKind.EXTENSIONS_CLOSED: "{name} can no longer be extended: EC2 asks for an hour",

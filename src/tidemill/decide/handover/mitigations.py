@@ -15,9 +15,12 @@ from tidemill.decide.handover.destinations import how_many
 from tidemill.decide.handover.forecast import ServiceForecast
 from tidemill.decide.purchasing.planner.mitigations import (
     Mitigation,
+    MoreTime,
+    at_the_nearest_rate,
     block_usd_day,
     bridge_usd,
     cheapest_first,
+    long_enough,
     price,
 )
 from tidemill.model.capacity import Reservation, SourceKind
@@ -60,17 +63,21 @@ def _usd_day(context: DecisionContext, service: ServiceForecast, count: int) -> 
 def _extension(context: DecisionContext, service: ServiceForecast) -> Mitigation:
     block, days = service.block, max(1, ceil(_lasts(service) / DAY))
     impossible = _why_not_extendable(context, block, days)
-    offers = [
-        (offer.fee_usd, offer.id, MitigationNote(MitigationNoteKind.EXTEND_WITH, block.id, offer.id))
+    shown = [
+        MoreTime(offer.fee_usd, offer.id, offer.end - block.end)
         for search in context.world.extension_searches
         if search.query.reservation_id == block.id
         for offer in search.offers
-        if block.end is not None and offer.end >= block.end + days * DAY
+        if block.end is not None
+    ]
+    options = [
+        (one.usd, one.offer, MitigationNote(MitigationNoteKind.EXTEND_WITH, block.id, one.offer))
+        for one in long_enough(shown, days)
     ]
     rate = _usd_day(context, service, block.count)
     estimated = MitigationNote(MitigationNoteKind.EXTENSION_ESTIMATED, block.id, days=days)
-    estimate = None if rate is None else rate * days, estimated
-    return price("a-days-extension-of-a", offers, estimate=estimate, impossible=impossible)
+    estimate = at_the_nearest_rate(shown, days) or (None if rate is None else rate * days, estimated)
+    return price("a-days-extension-of-a", options, estimate=estimate, impossible=impossible)
 
 
 def _why_not_extendable(context: DecisionContext, block: Reservation, days: int) -> MitigationNote | None:

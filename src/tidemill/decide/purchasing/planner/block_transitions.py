@@ -16,10 +16,13 @@ from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand
 from tidemill.decide.purchasing.planner.mitigations import (
     Mitigation,
     MitigationKind,
+    MoreTime,
     Option,
+    at_the_nearest_rate,
     block_usd_day,
     bridge_usd,
     cheapest_first,
+    long_enough,
     price,
 )
 from tidemill.decide.purchasing.planner.offer_filter import is_usable_by, starts_now
@@ -158,30 +161,34 @@ def _more_of_b(problem: Problem, pool: PoolDemand, a: BlockSpan, b: BlockSpan | 
 
 
 def _extension_of_a(problem: Problem, pool: PoolDemand, a: BlockSpan, gap: timedelta) -> Mitigation:
-    """A held block is extended; an offer is replaced by a longer one."""
-    needed, days = a.last + gap, ceil(gap / DAY)
+    """A held block is extended; an offer is replaced by a longer one, or extended once it is bought."""
+    days = ceil(gap / DAY)
     if isinstance(a.supply, Offer):
+        own, extensions = a.supply, []
         longer = [
-            (offer.fee_usd - a.supply.fee_usd, offer.id)
-            for offer in _same_type(problem, pool, a.supply)
-            if offer.start <= a.supply.start and serving_span(pool, offer, problem.policy.until)[1] >= needed
+            MoreTime(offer.fee_usd - own.fee_usd, offer.id, (offer.end - offer.start) - (own.end - own.start))
+            for offer in _same_type(problem, pool, own)
+            if offer.start <= own.start and offer.end >= own.end + days * DAY
         ]
     else:
         offers = [extension for extension in problem.extensions if extension.block == a.id]
         # This plan may extend it already, by less.
         paid_usd = sum(offer.fee_usd for offer in offers if offer.end == a.end)
-        wind_down = a.end - a.last
-        longer = [(offer.fee_usd - paid_usd, offer.id) for offer in offers if offer.end - wind_down >= needed]
+        extensions = longer = [
+            MoreTime(offer.fee_usd - paid_usd, offer.id, offer.end - a.end) for offer in offers
+        ]
     options = [
-        (usd, id_, MitigationNote(MitigationNoteKind.LASTS_LONG_ENOUGH, offer=id_)) for usd, id_ in longer
+        (one.usd, one.offer, MitigationNote(MitigationNoteKind.LASTS_LONG_ENOUGH, offer=one.offer))
+        for one in long_enough(longer, days)
     ]
+    at_own_rate = block_usd_day(a.supply) * days, MitigationNote(MitigationNoteKind.RATE_OF_BLOCK, a.id)
+    nearest = at_the_nearest_rate(extensions, days)
     impossible = None
     if not options and a.end + days * DAY - a.supply.start > LONGEST_BLOCK:
         impossible = MitigationNote(MitigationNoteKind.LONGER_THAN_LONGEST, a.id)
-    elif not options and not a.supply.fee_usd:
+    elif not options and nearest is None and not a.supply.fee_usd:
         impossible = MitigationNote(MitigationNoteKind.FEE_UNKNOWN, a.id)
-    estimate = block_usd_day(a.supply) * days, MitigationNote(MitigationNoteKind.RATE_OF_BLOCK, a.id)
-    return price("a-days-extension-of-a", options, estimate=estimate, impossible=impossible)
+    return price("a-days-extension-of-a", options, estimate=nearest or at_own_rate, impossible=impossible)
 
 
 def _same_type(problem: Problem, pool: PoolDemand, supply: Offer) -> Iterator[Offer]:

@@ -38,6 +38,9 @@ class Zone:
 
     fixed: int = 0
     terms: dict[int, float] = field(default_factory=dict)
+    most: dict[int, int] = field(
+        default_factory=dict
+    )  # of columns that may be more than 1: instances of a share
 
 
 class CoverProgram:
@@ -234,6 +237,7 @@ class CoverProgram:
                         share = self.program.column(upper=block.count, whole=self._whole[pool])
                         shared[slot][pool] = share
                         zone.terms[share] = problem.prices[block.instance_type].gpus
+                        zone.most[share] = block.count
                         self._share_while(block, slot in sure, share, longer, slot)
                     elif slot in sure:
                         zone.fixed += problem.gpus(block)
@@ -325,7 +329,7 @@ class CoverProgram:
             terms = {column: float(min(gpus, missing)) for column, gpus in zone.terms.items()}
             limits = {column: -gpus for column, gpus in terms.items()}
             self.program.row(-INFINITE, 0, {amount: 1.0, pick: -float(zone.fixed), **limits})
-            found.append(InZone(amount, pick, zone.fixed, terms))
+            found.append(InZone(amount, pick, zone.fixed, terms, zone.most))
         return found
 
     def _picks(self, pool: int, slot: int, zones: Mapping[str, Zone]) -> Mapping[str, int]:

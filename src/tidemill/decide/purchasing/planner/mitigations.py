@@ -7,15 +7,15 @@ them over a whole calendar, a hand-over for one service; both use `price`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
 from tidemill.model.capacity import Reservation
-from tidemill.model.ec2_facts import DAY
+from tidemill.model.ec2_facts import DAY, round_up_duration
 from tidemill.model.offers import Offer
-from tidemill.model.planner_reasons import MitigationNote
+from tidemill.model.planner_reasons import MitigationNote, MitigationNoteKind
 
 MitigationKind = Literal[
     "a-day-more-of-b", "a-days-extension-of-a", "a-start-now-block", "an-on-demand-bridge"
@@ -49,6 +49,41 @@ def price(
     if best is None:
         return Mitigation(kind, estimate[0], "", estimate[1])
     return Mitigation(kind, *best)
+
+
+@dataclass(frozen=True, slots=True)
+class MoreTime:
+    """An offer that lets a block last longer, and what it costs more."""
+
+    usd: float
+    offer: str
+    by: timedelta
+
+
+def long_enough(offers: Iterable[MoreTime], days: int) -> list[MoreTime]:
+    """Offers of so many days more. None, where all are longer than the shortest that EC2 sells for it: they would be
+    the price of weeks."""
+    enough = [one for one in offers if one.by >= days * DAY]
+    shortest = round_up_duration(days * DAY)
+    return enough if any(one.by == shortest for one in enough) else []
+
+
+def at_the_nearest_rate(
+    offers: Sequence[MoreTime], days: int
+) -> tuple[float | None, MitigationNote | None] | None:
+    """So many days at the rate of the extension that is nearest in length; None: EC2 showed none."""
+    wanted = days * DAY
+    nearest = min(
+        (one for one in offers if one.by > timedelta(0)),
+        key=lambda one: (abs(one.by - wanted), one.usd),
+        default=None,
+    )
+    if nearest is None:
+        return None
+    note = MitigationNote(
+        MitigationNoteKind.RATE_OF_EXTENSION, offer=nearest.offer, days=round(nearest.by / DAY)
+    )
+    return nearest.usd * (wanted / nearest.by), note
 
 
 def cheapest_first(mitigations: Iterable[Mitigation]) -> tuple[Mitigation, ...]:

@@ -26,12 +26,14 @@ _CLEARLY = 1e-2  # violation of a cut, of a block: smaller ones are not added
 
 @dataclass(frozen=True, slots=True)
 class InZone:
-    """What a zone serves in a slot: the column of the amount, whether it is picked, what is held, what could be."""
+    """What a zone serves in a slot: the column of the amount, whether it is picked, what is held, what could be.
+    `most`: of columns that may be more than 1."""
 
     amount: int
     pick: int
     fixed: float
     terms: Mapping[int, float]
+    most: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,10 @@ def _of_a_share(zone: InZone, values: Sequence[float]) -> Iterable[Row]:
 
 
 def _less_of_both(zone: InZone, values: Sequence[float]) -> tuple[dict[int, float], float]:
-    pick = values[zone.pick]
-    taken = {column: gpus for column, gpus in zone.terms.items() if values[column] <= pick}
-    return taken, zone.fixed + sum(gpus for column, gpus in zone.terms.items() if column not in taken)
+    pick, most = values[zone.pick], zone.most
+    taken = {c: gpus for c, gpus in zone.terms.items() if values[c] <= pick * most.get(c, 1)}
+    picked = sum(gpus * most.get(c, 1) for c, gpus in zone.terms.items() if c not in taken)
+    return taken, zone.fixed + picked
 
 
 def _rounded(slot: Served, values: Sequence[float]) -> Row | None:
