@@ -16,6 +16,7 @@ from tidemill.decide import decide
 from tidemill.decide.purchasing.learned_demand import learned_gpus
 from tidemill.decide.purchasing.offer_queries import (
     ANSWER_FRESH,
+    MAX_EXTENSION_SEARCHES,
     MAX_FIRST_SEARCHES,
     MAX_SEARCHES,
     missing_spans,
@@ -27,6 +28,7 @@ from tidemill.decide.purchasing.purchase_intents import window_name
 from tidemill.decide.purchasing.replan_schedule import basis, next_round_at, planning_round
 from tidemill.engine.planner_runner import PlannerRunner
 from tidemill.model import offers
+from tidemill.model.ec2_facts import is_legal_duration
 from tidemill.model.plan import ProposePurchase, SearchOffers, SettlePurchase
 from tidemill.model.planner_result import PlannedPurchase, PlannerFailure, PlannerResult
 from tidemill.model.purchases import BlockUse, PurchaseState
@@ -345,6 +347,23 @@ def test_an_extension_is_searched_and_proposed_where_it_is_cheaper():
     (made, *_) = of(decide(documents, world), ProposePurchase)
     assert made.intent.extends == "cr-1"
     assert made.intent.envelope.latest_start == end
+
+
+def test_extensions_are_asked_for_in_lengths_that_ec2_sells_up_to_each_break_in_the_demand():
+    runs = [
+        {"name": f"run-{n}", "window": {"from": ahead(f"{first}d"), "to": ahead(f"{last}d"), "instances": 2}}
+        for n, (first, last) in enumerate([(0, 5), (9, 11), (17, 19)])
+    ]
+    world = a_world(block(ends_in="3d", count=2, pool="p5", fee_usd=10_000))
+    lengths = [one.duration.days for one in planning_round(buying(*runs), world, {}).extensions]
+    assert {3, 9, 21} <= set(
+        lengths
+    )  # the end of each run, half an hour of wind-down after it: 15d and more is 21d
+    assert len(lengths) <= MAX_EXTENSION_SEARCHES
+    assert all(is_legal_duration(timedelta(days=days)) for days in lengths)
+    nearly_longest = replace(world.reservations[0], start=NOW - 177 * DAY)
+    longest = planning_round(buying(), replace(world, reservations=(nearly_longest,)), {}).extensions
+    assert {one.duration.days for one in longest} == {1, 2}  # 182 days are the most
 
 
 def test_a_plan_that_never_extends_searches_no_extensions():

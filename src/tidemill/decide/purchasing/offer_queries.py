@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from math import ceil
 
 from tidemill.decide.purchasing.planner.inputs import DAY, PoolDemand, Step
@@ -31,7 +32,8 @@ MAX_EXTENSION_SEARCHES = 12
 SURVEY_LENGTH = timedelta(days=7)
 # ... so many at once: the six that an answer shows are the cheaper half.
 SURVEYED_OFFERS = 2 * ec2_facts.MAX_OFFERS
-USUAL_EXTENSIONS = (timedelta(days=1), timedelta(days=7), timedelta(days=14), timedelta(days=28))
+# Lengths of which one block's extension is asked for, at least; more where few blocks end.
+LEAST_EXTENSION_LENGTHS = 4
 MAX_LAYERS = 3
 # First come, first served: an older answer is not planned on.
 ANSWER_FRESH = timedelta(minutes=30)
@@ -159,7 +161,7 @@ def extension_queries(
         return ()
     lacks = tuple(lacks)
     soon = world.now + plan.spec.calendar.buy_ahead + DAY
-    found: list[ExtensionQuery] = []
+    ending: list[tuple[Reservation, list[Step]]] = []
     for block in sorted(world.reservations, key=lambda one: (one.end is None, one.end or one.start, one.id)):
         if (
             not is_usable_by(demand, block)
@@ -171,14 +173,33 @@ def extension_queries(
         missed = [step for step in lacks if step.end > block.end - demand.wind_down]
         if block.end > soon or not missed or missed[0].start > block.end + DAY:
             continue
-        rest = ec2_facts.round_up_duration(missed[-1].end + demand.wind_down - block.end)
-        lengths = sorted({*USUAL_EXTENSIONS, *([rest] if rest else [])})
-        found += [
-            ExtensionQuery(block.id, by)
-            for by in lengths
-            if block.end + by - block.start <= ec2_facts.LONGEST_BLOCK
-        ]
-    return tuple(found)
+        ending.append((block, missed))
+    each = max(LEAST_EXTENSION_LENGTHS, MAX_EXTENSION_SEARCHES // max(1, len(ending)))
+    return tuple(
+        ExtensionQuery(block.id, by)
+        for block, missed in ending
+        for by in _extension_lengths(demand, block, missed, each)
+    )
+
+
+def _extension_lengths(
+    demand: PoolDemand, block: Reservation, missed: list[Step], most: int
+) -> list[timedelta]:
+    """Lengths that EC2 sells: the one that covers all that is missed, a day for a hand-over, those after which nothing
+    is missed for a day or more, and then a half, a quarter and so on of it all: another block may go on from there."""
+    assert block.end is not None
+    left = ec2_facts.LONGEST_BLOCK - (block.end - block.start)
+    legal = [one for one in ec2_facts.LEGAL_DURATIONS if one <= left]
+    if not legal:
+        return []
+    served_until = block.end - demand.wind_down
+    breaks = [one.end - served_until for one, after in pairwise(missed) if after.start - one.end >= DAY]
+    whole = missed[-1].end - served_until
+    parts = [whole / 2**n for n in range(1, 8)]
+    found = dict.fromkeys(
+        next((one for one in legal if one >= length), legal[-1]) for length in (whole, DAY, *breaks, *parts)
+    )
+    return sorted(list(found)[:most])
 
 
 def _extendable(world: World, block: Reservation) -> bool:
