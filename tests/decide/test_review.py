@@ -68,5 +68,5 @@ def test_a_budget_that_never_allows_an_eviction_is_passed_one_replica_at_a_time(
 def test_an_empty_node_of_a_block_that_two_pools_share_goes_back_to_both():
     idle = node("i-1", pool="serve")
     two = spec(pool("serve"), pool("train"))
-    plan = decide(two, world(block(ends_in="100h"), idle, now=NOW + timedelta(hours=2)))
+    plan = decide(two, world(block(ends_in="100h", count=1), idle, now=NOW + timedelta(hours=2)))
     assert [action.node for action in of(plan, StartDrain)] == [idle.name]

@@ -1,13 +1,16 @@
 """Capacity paid by the hour beside prepaid capacity: who may use it, and when its money runs out.
 
 In a pool with a block or odcr source, spot and on-demand are overflow: a workload opts in, an hourly and a
-monthly cap hold, and all of it stays inside the platform's monthly budget. Money that runs out is treated
-like a block that ends: there is a deadline, and the drain is complete before it.
+monthly cap hold. All money by the hour stays inside the platform's monthly budget, that of pools without prepaid
+sources too: else they would spend what blocks were to be bought with. Only where no budget is written nothing is bought
+either, and their limits are all that holds them. Money that runs out is treated like a block that ends: there is a
+deadline, and the drain is complete before it.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from math import inf
 
 from tidemill.model.capacity import PREPAID, SourceKind
 from tidemill.model.nodes import INSTANCE_ENDED_STATES
@@ -16,12 +19,21 @@ from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, SourceSpec
 
 _FAR = timedelta(days=365)
+_MONTH = timedelta(days=31)
 
 
 def overflow_source(pool: ComputePool, kind: SourceKind) -> SourceSpec | None:
     """The pool's source of this kind if it counts as overflow there."""
     if kind in PREPAID or not any(source.type in ("block", "odcr") for source in pool.spec.sources):
         return None
+    return next((source for source in pool.spec.sources if source.type == kind.value), None)
+
+
+def limited_source(spec: Spec, pool: ComputePool, kind: SourceKind) -> SourceSpec | None:
+    """The pool's source of this kind if money limits it: overflow always, others by the platform's monthly budget."""
+    overflow = overflow_source(pool, kind)
+    if overflow is not None or kind in PREPAID or not spec.platform.spec.budget.monthly_usd:
+        return overflow
     return next((source for source in pool.spec.sources if source.type == kind.value), None)
 
 
@@ -49,8 +61,10 @@ def hourly_rate(spec: Spec, world: World, pool: str | None, kind: SourceKind | N
 def money_left_usd(
     spec: Spec, world: World, source: SourceSpec, pool: str, kind: SourceKind
 ) -> tuple[float, float]:
-    """What is left of this source's monthly cap, and of the platform's monthly budget."""
-    cap = (source.max_monthly_usd or 0.0) - world.spending.hourly(pool, kind)
+    """What is left of this source's monthly cap, and of the platform's monthly budget. Only overflow needs a cap."""
+    cap = inf
+    if source.max_monthly_usd is not None or overflow_source(spec.pools[pool], kind) is not None:
+        cap = (source.max_monthly_usd or 0.0) - world.spending.hourly(pool, kind)
     budget = spec.platform.spec.budget.monthly_usd - world.spending.total_usd
     return cap, budget
 
@@ -63,14 +77,14 @@ def money_runs_out_at(
     extra_usd_h: float = 0.0,
     all_extra_usd_h: float | None = None,
 ) -> datetime | None:
-    """The instant at which an overflow source must be empty because a cap is reached; None: not overflow.
+    """The instant at which a source must be empty because a cap or the budget is used up; None: it never is.
 
     `extra_usd_h` is what would be added to this source, `all_extra_usd_h` to all of the platform (by default the same).
     Rounded down to the minute, so that the same rate gives the same instant at every look.
     """
     pool = spec.pools.get(pool_name)
-    source = overflow_source(pool, kind) if pool else None
-    if source is None:
+    source = limited_source(spec, pool, kind) if pool else None
+    if pool is None or source is None:
         return None
     cap_left, budget_left = money_left_usd(spec, world, source, pool_name, kind)
     own_rate = hourly_rate(spec, world, pool_name, kind) + extra_usd_h
@@ -81,4 +95,17 @@ def money_runs_out_at(
         budget_left / whole_rate if whole_rate > 0 else _FAR.total_seconds() / 3600,
     )
     out = world.now + min(_FAR, timedelta(hours=max(0.0, hours)))
+    if overflow_source(pool, kind) is None:
+        return _beyond_this_month(spec, world.now, out, whole_rate)
+    return out.replace(second=0, microsecond=0)
+
+
+def _beyond_this_month(spec: Spec, now: datetime, out: datetime, usd_h: float) -> datetime | None:
+    """A new month has a budget of its own: what it pays for from its first day to its last does not end."""
+    month = (now.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + _MONTH).replace(day=1)
+    if out >= month:
+        lasts = timedelta(hours=spec.platform.spec.budget.monthly_usd / usd_h) if usd_h > 0 else _MONTH
+        if lasts >= _MONTH:
+            return None
+        out = month + lasts
     return out.replace(second=0, microsecond=0)

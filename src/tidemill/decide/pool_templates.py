@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tidemill.catalog import InstanceType
-from tidemill.decide.overflow import overflow_source
+from tidemill.decide.overflow import limited_source, overflow_source
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.labels import Taint, Toleration
 from tidemill.model.pods import Pod
@@ -30,6 +30,9 @@ class PoolTemplate:
     kinds: Mapping[str, InstanceType]  # by name, those its requirements allow
     taints: tuple[Taint, ...]  # those that stay; startup taints go away by themselves
     overflow: Mapping[SourceKind, SourceSpec | None]
+    limited: Mapping[
+        SourceKind, SourceSpec | None
+    ]  # what money ends: overflow, and what is within the month's budget
     made_from: str = ""  # the fingerprint its nodes carry today; empty: its node class is not known
     # Karpenter launches for unschedulable pods: they are admitted before there is a node, and we launch nothing.
     by_karpenter: bool = False
@@ -85,6 +88,7 @@ def templates(spec: Spec) -> Mapping[str, PoolTemplate]:
             kinds={kind.name: kind for kind in matching_types(spec.catalog, pool.spec.requirements)},
             taints=_taints(pool),
             overflow={kind: overflow_source(pool, kind) for kind in SourceKind},
+            limited={kind: limited_source(spec, pool, kind) for kind in SourceKind},
             made_from=_made_from(spec, pool),
             by_karpenter=pool.spec.provisioner is Provisioner.KARPENTER,
             warm=_warm(spec, pool),

@@ -21,7 +21,8 @@ class ReasonKind(StrEnum):
     WAITS_FOR_APPROVAL = "waits-for-approval"  # approvals, approvals_needed
     OVER_FEE_CEILING = "over-fee-ceiling"  # fee_usd, limit_usd
     OVER_PLAN_MONTH = "over-plan-month"  # fee_usd, spent_usd, limit_usd, name: the plan
-    OVER_MONTH = "over-month"  # fee_usd, spent_usd, limit_usd
+    # fee_usd, spent_usd, limit_usd; hourly_usd: so much of it by the hour, most of that by pool `name`
+    OVER_MONTH = "over-month"
     OVER_AUTO_MONTH = "over-auto-month"  # fee_usd, limit_usd: what may be bought without an approval
     # A submit bought nothing, besides for one of the above.
     APPROVAL_EXPIRED = "approval-expired"  # at
@@ -89,6 +90,7 @@ class PurchaseReason:
     fee_usd: int = 0
     spent_usd: int = 0
     limit_usd: int = 0
+    hourly_usd: int = 0
     approvals: int = 0
     approvals_needed: int = 0
     reservation_ids: tuple[str, ...] = ()

@@ -320,6 +320,8 @@ class HoldKind(StrEnum):
     NOT_OPTED_IN = "not-opted-in"
     OVERFLOW_SPENT = "overflow-spent"
     OVERFLOW_TOO_SHORT = "overflow-too-short"
+    MONTH_SPENT = "month-spent"  # of a pool that has only sources by the hour
+    MONTH_TOO_SHORT = "month-too-short"
     UNREACHABLE = "unreachable"
     # There is no room for it now.
     NO_ACTIVE_CAPACITY = "no-active-capacity"

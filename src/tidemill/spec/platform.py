@@ -38,7 +38,8 @@ class Budget(Model):
     per_purchase_usd: Count = Field(default=0, ge=0)
     """The highest upfront fee of one block."""
     monthly_usd: Count = Field(default=0, ge=0)
-    """The most that block fees and hourly prices may cost together in a calendar month (UTC)."""
+    """The most that block fees and hourly prices may cost together in a calendar month (UTC). Not given: nothing is
+    bought, and pools without blocks or ODCRs are held by their limits alone."""
 
 
 class Approval(Model):

@@ -32,6 +32,10 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
     HoldKind.OVERFLOW_TOO_SHORT: (
         "the money for overflow of pool {pool} would not last until it and what runs there are done"
     ),
+    HoldKind.MONTH_SPENT: "this month's budget of the platform is used up, so pool {pool} launches nothing",
+    HoldKind.MONTH_TOO_SHORT: (
+        "this month's budget of the platform would not last until it and what runs in pool {pool} are done"
+    ),
     HoldKind.UNREACHABLE: "AWS or the ledger cannot be reached, so nothing is launched",
     HoldKind.NO_ACTIVE_CAPACITY: "pool {pool} has no active capacity",
     HoldKind.BLOCK_NOT_FILLED: (

@@ -30,6 +30,11 @@ _REASONS: dict[ReasonKind, Sentence[PurchaseReason]] = {
     ReasonKind.OVER_MONTH: lambda reason: (
         f"up to ${reason.fee_usd:,} on top of ${reason.spent_usd:,} is over the monthly budget of"
         f" ${reason.limit_usd:,}"
+        + (
+            f"; ${reason.hourly_usd:,} of it was by the hour, most by pool {reason.name}"
+            if reason.hourly_usd
+            else ""
+        )
     ),
     ReasonKind.OVER_AUTO_MONTH: lambda reason: (
         f"${reason.fee_usd:,} more is over the ${reason.limit_usd:,} a month that need no approval"

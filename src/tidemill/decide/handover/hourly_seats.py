@@ -141,7 +141,7 @@ def money_read(context: DecisionContext) -> tuple[object, ...]:
     spec, world = context.spec, context.world
     found: list[object] = [hourly_rate(spec, world, None, None)]
     for name, template in context.templates.items():
-        for kind, source in template.overflow.items():
+        for kind, source in template.limited.items():
             if source is not None:
                 found.append(hourly_rate(spec, world, name, kind))
                 found.append(money_left_usd(spec, world, source, name, kind))

@@ -64,9 +64,9 @@ class CandidateGroup:
         self.rank = (self.stage, self.order, ends, self.source.label, self.zone)
 
     @property
-    def overflow(self) -> bool:
-        """Paid by the hour beside prepaid capacity: pods opt in."""
-        return self.template is not None and self.template.overflow[self.source.kind] is not None
+    def ends_with_money(self) -> bool:
+        """Paid by the hour, within a cap or the month's budget."""
+        return self.template is not None and self.template.limited[self.source.kind] is not None
 
     def accepts(self, shape: PodShape, namespace: str, *, overflow: bool) -> bool:
         """Whether such a pod may run on its nodes, time and resources aside. Pods are never sent to nodes of others."""

@@ -66,7 +66,7 @@ def refusal(context: DecisionContext, item: QueueItem, option: LaunchOption) -> 
         return Refusal.SELECTOR
     if not option.free.fits(item.shape.requests):
         return Refusal.SIZE
-    if option.hourly_cap is not None and not item.terms.overflow:
+    if option.overflow and not item.terms.overflow:
         return Refusal.NOT_OPTED_IN
     if not money_allows(context, option):
         return Refusal.MONEY

@@ -17,7 +17,7 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import NO_END, SHORTEST_LEAD, End, pod_lead
 from tidemill.decide.failed_starts import FailedStarts, PoolType
 from tidemill.decide.launches import InFlight
-from tidemill.decide.overflow import hourly_rate, money_left_usd, money_runs_out_at, overflow_source
+from tidemill.decide.overflow import hourly_rate, limited_source, money_left_usd, money_runs_out_at
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.nodes import Node
@@ -35,6 +35,7 @@ from tidemill.spec.usable_blocks import refusal
 LEAST_RUN = timedelta(minutes=30)
 # A scheduled action fires within seconds, and no event tells of it where the group is empty.
 LOOK_AFTER_SCALE_DOWN = timedelta(seconds=30)
+_NO_HOURLY_CAP = 1e9  # dollars an hour, where only the month's budget is the limit
 CostKey = tuple[str, SourceKind]  # hourly money is counted by pool and kind of source
 
 
@@ -47,7 +48,7 @@ class Stock:
 
 @dataclass(slots=True, eq=False)
 class HourlyCap:
-    """The hourly money one overflow source of a pool may still commit, shared by all its types and zones."""
+    """The hourly money one source of a pool may still commit, shared by all its types and zones."""
 
     source: SourceSpec
     pool: str
@@ -70,7 +71,7 @@ class LaunchOption:
     allowance: Allowance
     free: Resources
     reservation: Reservation | None = None
-    hourly_cap: HourlyCap | None = None  # set: it is overflow
+    hourly_cap: HourlyCap | None = None  # set: its money is limited
     resting_until: datetime | None = None
     failure: str = ""  # why it rests: the label of the error
     failing_since: datetime | None = None  # no launch came to anything since
@@ -82,6 +83,11 @@ class LaunchOption:
     @property
     def pool(self) -> ComputePool:
         return self.template.pool
+
+    @property
+    def overflow(self) -> bool:
+        """Paid by the hour beside prepaid capacity: pods opt in."""
+        return self.template.overflow[self.source.kind] is not None
 
     @property
     def till(self) -> CostKey:
@@ -184,11 +190,13 @@ def hourly_options(
 ) -> list[LaunchOption]:
     pool = template.pool
     source = Source(SourceKind(wanted.type))
-    overflow = template.overflow[source.kind]
-    hourly_cap = None
-    if overflow is not None:
-        running = hourly_rate(context.spec, context.world, pool.name, source.kind)
-        hourly_cap = HourlyCap(overflow, pool.name, source.kind, (overflow.max_hourly_usd or 0.0) - running)
+    limited, hourly_cap = template.limited[source.kind], None
+    if limited is not None:
+        left_usd_h = _NO_HOURLY_CAP
+        if template.overflow[source.kind] is not None or limited.max_hourly_usd is not None:
+            running = hourly_rate(context.spec, context.world, pool.name, source.kind)
+            left_usd_h = (limited.max_hourly_usd or 0.0) - running
+        hourly_cap = HourlyCap(limited, pool.name, source.kind, left_usd_h)
     zones = [zone for zone in sorted(context.spec.platform.spec.subnets) if _is_allowed(zone, pool, wanted)]
     return [
         LaunchOption(
@@ -269,8 +277,10 @@ def money_end(
     leave before anything runs on it."""
     out = money_runs_out_at(context.spec, context.world, pool, kind, extra_usd_h, all_extra_usd_h)
     as_it_is = context.end_of(Source(kind), pool, context.spec.pools[pool].spec.provisioner)
-    if out is None or as_it_is.deadline is None or as_it_is.drain_from is None:
+    if out is None:
         return NO_END
+    if as_it_is.deadline is None or as_it_is.drain_from is None:  # what runs now has money without an end
+        return End(out, out - max(SHORTEST_LEAD, context.spec.pools[pool].spec.drain.lead or SHORTEST_LEAD))
     return End(out, out - (as_it_is.deadline - as_it_is.drain_from))
 
 
@@ -292,7 +302,7 @@ def affordable_usd_h(spec: Spec, world: World, pool: ComputePool, source: Source
     """How many dollars an hour all nodes of a source may cost, so that none has to be drained for want of money before
     it ran for a while. 0: not one more node, not even of the cheapest type. None: no money is its limit."""
     kind = SourceKind(source.type)
-    if overflow_source(pool, kind) is None:
+    if limited_source(spec, pool, kind) is None:
         return None
     nodes = [
         node

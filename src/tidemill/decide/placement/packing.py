@@ -208,7 +208,7 @@ def _lasts_where_it_runs(
         if place >= len(built.nodes):
             continue
         group = built.nodes[place].group
-        if group.template is None or not group.overflow:
+        if group.template is None or not group.ends_with_money:
             continue
         pool = group.template.pool
         till = (pool.name, group.source.kind)
@@ -222,11 +222,11 @@ def _lasts_where_it_runs(
 
 
 def _running(context: DecisionContext) -> Iterator[tuple[CostKey, list[tuple[Pod, datetime]]]]:
-    """Work on overflow nodes that would finish in time as things are, and cannot be resumed."""
+    """Work on nodes by the hour that would finish in time as things are, and cannot be resumed."""
     found: dict[CostKey, list[tuple[Pod, datetime]]] = {}
     for view in context.views:
         template = view.facts.template
-        if template is None or template.overflow[view.source.kind] is None or view.deadline is None:
+        if template is None or template.limited[view.source.kind] is None or view.deadline is None:
             continue
         for pod in view.pods:
             if pod.terms.expected is None or pod.terms.checkpoint_every is not None:

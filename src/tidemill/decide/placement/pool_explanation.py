@@ -10,7 +10,7 @@ from tidemill.decide.deadlines import SHORTEST_LEAD, End, deadline_of
 from tidemill.decide.launches import NO_CAPACITY, NOT_FILLED_AFTER
 from tidemill.decide.placement.candidate_nodes import BOOT, Candidates, Stage
 from tidemill.decide.placement.eligibility import Refusal, may_use, refusal
-from tidemill.decide.placement.launch_options import LaunchOption, usable_reservations
+from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, usable_reservations
 from tidemill.decide.pool_templates import HELD, PoolTemplate
 from tidemill.decide.queue_item import QueueItem, lasts, time_needed
 from tidemill.decide.scheduler_rules import admits, selects, tolerates
@@ -71,12 +71,17 @@ def _closest(
         return _gang_too_large(item, pool, candidates)
     if None in refusals and item.shape.sociable:
         return Explanation(27, "held", HoldReason(HoldKind.POD_RULES, pool.name))
-    if (
-        None in refusals
-        and item.terms.overflow
-        and any(option.hourly_cap for option in candidates.launch_options if option.pool is pool)
-    ):
-        return Explanation(29, "budget", HoldReason(HoldKind.OVERFLOW_TOO_SHORT, pool.name))
+    if None in refusals:
+        limited = [
+            one
+            for one in candidates.launch_options
+            if one.pool is pool
+            and one.hourly_cap is not None
+            and (one.overflow or end_of_option(context, one).deadline is not None)
+        ]
+        if limited and (item.terms.overflow or not limited[0].overflow):
+            kind = HoldKind.OVERFLOW_TOO_SHORT if limited[0].overflow else HoldKind.MONTH_TOO_SHORT
+            return Explanation(29, "budget", HoldReason(kind, pool.name))
     if _too_large(context, item, pool, refusals, candidates):
         daemons = tuple(pair for pair in candidates.daemons[pool.name].items() if pair[0] != names.PODS)
         requests = item.pods[0].shape.requests
@@ -103,6 +108,8 @@ def _closest(
         elif failure != NO_CAPACITY:
             reason = HoldReason(HoldKind.LAUNCH_FAILED, pool.name, name=failure, at=until)
         return Explanation(29, "no-capacity", reason, until)
+    if Refusal.MONEY in refusals and _by_the_hour_alone(pool):
+        return Explanation(29, "budget", HoldReason(HoldKind.MONTH_SPENT, pool.name))
     if Refusal.MONEY in refusals and item.terms.overflow:
         return Explanation(29, "budget", HoldReason(HoldKind.OVERFLOW_SPENT, pool.name))
     kept = _kept_from(context, item, pool, candidates)
@@ -137,6 +144,10 @@ def _not_filled(context: DecisionContext, pool: ComputePool, candidates: Candida
         ),
         None,
     )
+
+
+def _by_the_hour_alone(pool: ComputePool) -> bool:
+    return not any(source.type in ("block", "odcr") for source in pool.spec.sources)
 
 
 def _keeps_out_of_its_own_zone(item: QueueItem) -> bool:

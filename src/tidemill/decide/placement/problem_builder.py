@@ -317,7 +317,7 @@ class ProblemBuilder:
                 yield self._names[id(group)]
         for name, launch, end in self._launch_groups.values():
             late = not lasts(item, end, launch.pool, context.now + BOOT)
-            opted_out = launch.hourly_cap is not None and not item.terms.overflow
+            opted_out = launch.overflow and not item.terms.overflow
             rests = rests_for_gangs(context, item, launch)
             if late or opted_out or rests or pool_refusal(item, launch) is not None:
                 yield name

@@ -78,10 +78,14 @@ def over_month(caps: Caps, plan: str, fee_usd: int, spending: Spending) -> Purch
             fee_usd=fee_usd, spent_usd=plan_usd, limit_usd=caps.plan_month_usd, name=plan,
         )  # fmt: skip
     if spending.total_usd + fee_usd > caps.month_usd:
-        spent_usd = round(spending.total_usd)
+        by_pool: dict[str, float] = {}
+        for (pool, _), usd in spending.hourly_usd:
+            by_pool[pool] = by_pool.get(pool, 0.0) + usd
         return PurchaseReason(
-            ReasonKind.OVER_MONTH, fee_usd=fee_usd, spent_usd=spent_usd, limit_usd=caps.month_usd
-        )
+            ReasonKind.OVER_MONTH,
+            fee_usd=fee_usd, spent_usd=round(spending.total_usd), limit_usd=caps.month_usd,
+            hourly_usd=round(sum(by_pool.values())), name=max(sorted(by_pool), key=by_pool.__getitem__, default=""),
+        )  # fmt: skip
     if caps.auto_month_usd is not None and spending.fees_usd + fee_usd > caps.auto_month_usd:
         return PurchaseReason(ReasonKind.OVER_AUTO_MONTH, fee_usd=fee_usd, limit_usd=caps.auto_month_usd)
     return None

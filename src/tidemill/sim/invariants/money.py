@@ -105,11 +105,14 @@ class Overflow:
             by_source.setdefault((history.now.pool, history.now.source.kind.value), []).append(history)
         for (name, kind), histories in by_source.items():
             pool = truth.spec.pools.get(name)
-            if pool is None or not any(source.type in ("block", "odcr") for source in pool.spec.sources):
-                continue  # a pool that lives by the hour has no overflow
+            if pool is None:
+                continue
+            overflow = any(source.type in ("block", "odcr") for source in pool.spec.sources)
             for source in pool.spec.sources:
-                if source.type == kind:
+                if source.type == kind and overflow:
                     yield from _cap_held(truth, name, source, histories, now)
+                if source.type == kind and (overflow or truth.spec.platform.spec.budget.monthly_usd):
+                    yield from _month_held(truth, name, histories, now)
 
     def _note(self, truth: Truth, month: datetime) -> None:
         new = islice(truth.cloud.instance_histories.values(), self._seen, None)
@@ -124,14 +127,23 @@ def _cap_held(
     rate = sum(history.usd_h for history in histories if history.shutting_down_at is None)
     if rate > (source.max_hourly_usd or 0) + CENT:
         yield 3, (pool, f"{source.type} at ${rate:,.2f}/h of ${source.max_hourly_usd or 0:,.2f}/h")
-    helpless = FORGIVEN_OVER - truth.able_for(now - FORGIVEN_OVER, now)
-    forgiven = CENT + rate * helpless.total_seconds() / 3600
     spent = sum(_usd(history, now) for history in histories)
-    if spent > (source.max_monthly_usd or 0) + forgiven:
+    if spent > (source.max_monthly_usd or 0) + _forgiven(truth, rate, now):
         yield 3, (pool, f"{source.type} cost ${spent:,.2f} this month of ${source.max_monthly_usd or 0:,.2f}")
+
+
+def _month_held(truth: Truth, pool: str, histories: list[InstanceHistory], now: datetime) -> Findings:
+    """Of pools that have nothing else, too: what they spend is missing for blocks."""
+    rate = sum(history.usd_h for history in histories if history.shutting_down_at is None)
     budget = truth.spec.platform.spec.budget.monthly_usd
-    if rate and (total := spent_usd(truth, now)) > budget + forgiven:
-        yield 3, (pool, f"overflow runs with ${total:,.2f} spent this month of ${budget:,}")
+    if rate and (total := spent_usd(truth, now)) > budget + _forgiven(truth, rate, now):
+        yield 3, (pool, f"nodes by the hour run with ${total:,.2f} spent this month of ${budget:,}")
+
+
+def _forgiven(truth: Truth, rate: float, now: datetime) -> float:
+    """What is spent while nobody can act."""
+    helpless = FORGIVEN_OVER - truth.able_for(now - FORGIVEN_OVER, now)
+    return CENT + rate * helpless.total_seconds() / 3600
 
 
 def spent_usd(truth: Truth, now: datetime) -> float:
