@@ -381,3 +381,19 @@ def test_a_pool_pinned_to_one_id_is_handed_over_to_the_successor_that_its_plan_b
     assert ended.state is ReservationState.EXPIRED
     assert served_by(rehearsal) == {bought.id}
     assert downtime_s(rehearsal) == 0
+
+
+@pytest.mark.requirement("TR-11")
+def test_a_block_that_overlaps_by_hours_is_known_when_it_is_bought_and_takes_a_service_over_in_time():
+    """Block a is over at 11:30 of the first day; b is bought two hours before that."""
+    blocks = [given.block("a"), given.block("b", duration="1d", overlap="2h", **{"from": "4h"})]
+    chat = given.service(load="5m", minAvailable=1, zeroDowntime=True)
+    rehearsal = scenario_with(reservations=blocks, services=[chat], duration="6h").prepare()
+    rehearsal.run_until(after("1h59m"))
+    assert len(rehearsal.cloud.all_reservations()) == 1
+    rehearsal.run_until(after("2h1m"))
+    _, bought = rehearsal.cloud.all_reservations()
+    assert (bought.state, bought.start) == (ReservationState.ACTIVE, after("2h"))
+    assert bought.end == after("28h")
+    rehearsal.run()
+    assert rehearsal.cluster.services["chat"].downtime_s(rehearsal.end) == 0

@@ -199,6 +199,9 @@ class OwnedReservation(Model):
     """When it starts."""
     duration: Duration | None = None
     """Blocks: rounded so that the block ends at 11:30 UTC, as EC2's blocks do."""
+    overlap: Duration = timedelta(0)
+    """Blocks: it starts this long before 11:30 UTC of the day of `from`, as a block does that somebody buys to start at
+    once; AWS lists it from then on. Less than a day. 0: at `from` on the first day, else at 11:30 UTC."""
     pool: str = ""
     """The ComputePool that it is for. Empty: every pool that may use it."""
     owned: bool = True
@@ -213,10 +216,16 @@ class OwnedReservation(Model):
 _ALREADY_RUNNING_FOR = timedelta(minutes=5)
 
 
-def block_window(now: datetime, offset: timedelta, duration: timedelta) -> tuple[datetime, datetime]:
+def block_window(
+    now: datetime, offset: timedelta, duration: timedelta, overlap: timedelta = timedelta(0)
+) -> tuple[datetime, datetime]:
     """Start and end of a block that starts so long after `now`. Later today is kept (EC2 sells "now" at any minute), a
-    later day moves to the grid; the end is always on the grid."""
+    later day moves to the grid; the end is always on the grid. With `overlap` it starts before the grid, and ends as it
+    would without: EC2 offers a block that starts now as a little longer than asked."""
     start = now + offset
+    if overlap:
+        on_grid = grid_at_or_after(start)
+        return on_grid - overlap, nearest_on_grid(on_grid + duration)
     if start == now:
         start = now if is_on_grid(now) else now - _ALREADY_RUNNING_FOR
     elif start.date() != now.date():

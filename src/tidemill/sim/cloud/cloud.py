@@ -205,11 +205,13 @@ class SimCloud(FaultyAccount):
 
     # --- what exists beforehand ---------------------------------------------------------------------
 
-    def add_reservation(self, owned: OwnedReservation, *, owner: str, shared_by: str = "") -> str:
-        """A block or on-demand reservation of the scenario, counted from now; returns its `cr-` id. `shared_by`: it
-        belongs to that account, which shares it with this one."""
+    def add_reservation(
+        self, owned: OwnedReservation, *, owner: str, shared_by: str = "", begun: datetime | None = None
+    ) -> str:
+        """A block or on-demand reservation of the scenario, counted from when that begun (None: now); returns its
+        `cr-` id. `shared_by`: it belongs to that account, which shares it with this one."""
         reservation = owned_reservation(
-            owned, self._catalog, owner=owner, seed=self._seed, now=self._timeline.now()
+            owned, self._catalog, owner=owner, seed=self._seed, now=begun or self._timeline.now()
         )
         self._reservations.open(reservation, name=owned.name, delivered=owned.delivered)
         if shared_by:

@@ -317,7 +317,7 @@ def owned_reservation(
     if block:
         if owned.duration is None:
             raise SpecError(f"reservation {owned.name}: a block needs a duration")
-        start, end = block_window(now, owned.start, owned.duration)
+        start, end = block_window(now, owned.start, owned.duration, owned.overlap)
         fee_usd = block_fee_usd(kind, owned.count, end - start)
     elif owned.duration is not None:
         end = start + owned.duration

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import cast
 
 from tidemill.decide import Memory
@@ -37,7 +38,7 @@ from tidemill.sim.scenario.script import schedule_scenario
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec
 from tidemill.spec.node_class import AmiTerm
-from tidemill.spec.scenario import Scenario
+from tidemill.spec.scenario import OwnedReservation, Scenario, block_window
 from tidemill.spec.units import format_instant
 from tidemill.store.decisions import record_verdict
 from tidemill.store.memory import MemoryLedger
@@ -100,9 +101,11 @@ class Rehearsal:
         )
         self.ledger = MemoryLedger(self.timeline, deployment, outlives_the_engine=True)
         for owned in scenario.spec.reservations:
-            id_ = self.cloud.add_reservation(owned, owner=deployment)
-            if owned.owned:
-                self.ledger.adopt(Adoption(id_, owned.pool, "the scenario", self.start))
+            if owned.overlap and owned.duration is not None:  # nobody knows of it before it is bought
+                bought, _ = block_window(self.start, owned.start, owned.duration, owned.overlap)
+                self.timeline.at(bought, partial(self._add_reservation, owned))
+            else:
+                self._add_reservation(owned)
         schedule_scenario(scenario, seed, self)
         again = _with_another_past(decide)
         self._truth = Truth(
@@ -212,6 +215,12 @@ class Rehearsal:
                 violation.invariant, violation.sentence, at=format_instant(violation.at), seed=self.seed,
                 objects=violation.objects,
             )  # fmt: skip
+
+    def _add_reservation(self, owned: OwnedReservation) -> None:
+        owner = self.spec.platform.spec.deployment
+        id_ = self.cloud.add_reservation(owned, owner=owner, begun=self.start)
+        if owned.owned:
+            self.ledger.adopt(Adoption(id_, owned.pool, "the scenario", self.timeline.now()))
 
     # --- the engine ---------------------------------------------------------------------------------
 

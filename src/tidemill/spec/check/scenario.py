@@ -39,6 +39,7 @@ def reservations_could_exist(documents: DocumentSet) -> Iterator[Problem]:
             if reservation.delivered is not None and reservation.delivered > reservation.count:
                 message = f"'delivered' ({reservation.delivered}) must not be more than 'count' ({reservation.count})"
                 yield scenario.error((*path, "delivered"), message, "value")
+            yield from _overlap_could_be(scenario, (*path, "overlap"), reservation)
             if reservation.type == "block":
                 yield from _block_could_be_sold(documents, scenario, path, reservation)
 
@@ -59,6 +60,32 @@ def _block_could_be_sold(
             f"EC2 sells at most {ec2_facts.MAX_INSTANCES_PER_BLOCK} instances in one block, not {block.count}"
         )
         yield scenario.error((*path, "count"), message, "block-size")
+
+
+def _overlap_could_be(
+    scenario: LocatedDocument[Scenario], path: Path, reservation: OwnedReservation
+) -> Iterator[Problem]:
+    overlap, begins = reservation.overlap, scenario.model.spec.start
+    if not overlap:
+        return
+    starts, _ = block_window(begins, reservation.start, DAY, overlap)
+    if reservation.type != "block":
+        message = (
+            "an on-demand reservation starts at any minute; leave out 'overlap' and write its start as 'from'"
+        )
+    elif overlap >= DAY:
+        message = (
+            f"'overlap' must be shorter than a day, not {format_duration(overlap)}: for whole days write an earlier"
+            " 'from'"
+        )
+    elif starts <= begins:
+        message = (
+            f"with an overlap of {format_duration(overlap)} it would start at {format_instant(starts)}, which is not"
+            f" after the start of the scenario, {format_instant(begins)}; leave out 'overlap' or write a later 'from'"
+        )
+    else:
+        return
+    yield scenario.error(path, message, "value")
 
 
 def _legal(document: LocatedDocument[Document], path: Path, duration: timedelta) -> Iterator[Problem]:
@@ -270,7 +297,7 @@ def _pools_of(documents: DocumentSet, service: Service) -> Iterator[ComputePool]
 
 def _blocks_of_pool(spec: ScenarioSpec, pool: ComputePool) -> list[Span]:
     return [
-        (index, *block_window(spec.start, reservation.start, reservation.duration))
+        (index, *block_window(spec.start, reservation.start, reservation.duration, reservation.overlap))
         for index, reservation in enumerate(spec.reservations)
         if reservation.type == "block" and reservation.duration is not None and _usable(reservation, pool)
     ]
@@ -300,6 +327,7 @@ def _late(
                 message = (
                     f"service {quoted(service.name)} must have no downtime, but this block and the one before it"
                     f" both run for only {format_duration(shared)}, and the service needs {format_duration(needed)} to"
-                    " boot and load: start this block a day earlier, or extend the block before it by a day"
+                    " boot and load: let this block start earlier ('overlap' for hours, 'from' for days), or extend"
+                    " the block before it by a day"
                 )
                 yield scenario.warning(("reservations", index, "from"), message, "TR-11")
