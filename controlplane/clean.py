@@ -94,6 +94,8 @@ def _delete(api: Api, kind: _Kind, *, strip: bool = False) -> list[str]:
     except ApiError as error:
         if error.status == 404:  # a custom resource whose definition just went
             return []
+        if error.status == 429:  # or just changed: asked again in the next round
+            return [kind.path()]
         raise
     paths = []
     for one in found:

@@ -94,8 +94,9 @@ class Stage:
     def run_command(
         self, *arguments: str, kubeconfig: Path | None = None, lease_s: float = LEASE_S
     ) -> tuple[str, ...]:
+        documents = () if "--from-cluster" in arguments else ("-f", str(self.files))
         return (
-            *TIDEMILL, "run", "-f", str(self.files), "--aws", "--ledger", self.ledger, "--log-format", "json",
+            *TIDEMILL, "run", *documents, "--aws", "--ledger", self.ledger, "--log-format", "json",
             "--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), "--metrics-addr", "127.0.0.1:0",
             "--lease-namespace", OWN_NAMESPACE, "--lease-duration", f"{lease_s:g}s", "--verbose", *arguments,
         )  # fmt: skip

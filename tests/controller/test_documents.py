@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.cli.loading import documents_in, load_checked
-from tidemill.controller.documents import Documents
+from tidemill.controller.documents import Documents, FileDocuments
 from tidemill.model.errors import SpecError
 
 GOOD = """
@@ -23,6 +23,10 @@ spec:
 """
 
 
+def files(names: list[str]) -> FileDocuments:
+    return FileDocuments(lambda: load_checked(names)[0], lambda: documents_in(names))
+
+
 class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +38,7 @@ class Folder:
 
     def open(self) -> Documents:
         names = [str(self.path)]
-        return Documents(lambda: load_checked(names)[0], lambda: documents_in(names), self.woken.append)
+        return Documents(files(names), self.woken.append)
 
 
 @pytest.fixture
@@ -94,7 +98,7 @@ def test_a_mounted_config_map_changes_by_a_link(tmp_path: Path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "platform.yaml").symlink_to("../..data/platform.yaml")
     names = [str(tmp_path / "docs")]
-    documents = Documents(lambda: load_checked(names)[0], lambda: documents_in(names), lambda reason: None)
+    documents = Documents(files(names), lambda reason: None)
     (tmp_path / "new").symlink_to("v2")
     os.replace(tmp_path / "new", tmp_path / "..data")
     assert documents.look()

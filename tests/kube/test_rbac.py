@@ -59,7 +59,7 @@ def test_the_verb_prints_what_kubectl_applies() -> None:
 def test_without_a_name_it_says_why_each_right_is_needed() -> None:
     printed = CliRunner().invoke(rbac, ["--json"], catch_exceptions=False)
     table = json.loads(printed.output)
-    assert set(table) == {"controller", "karpenter", "observer", "node-agent"}
+    assert set(table) == {"controller", "documents", "karpenter", "observer", "node-agent"}
     assert all(right["why"] for rights in table.values() for right in rights)
 
 
@@ -74,3 +74,11 @@ def test_karpenters_objects_are_a_role_of_their_own_for_the_controllers_account(
         "nodepools.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws", "nodeclasses.eks.amazonaws.com",
     }  # fmt: skip
     assert rules(Role.KARPENTER)["nodepools.karpenter.sh"] == ["create", "delete", "list", "patch"]
+
+
+def test_documents_in_the_cluster_are_read_and_only_their_status_is_written() -> None:
+    allowed = rules(Role.DOCUMENTS)
+    assert allowed["computepools.tidemill.dev"] == ["list"]
+    assert allowed["computepools/status.tidemill.dev"] == ["patch"]
+    assert allowed["capacityblocks.tidemill.dev"] == ["create", "delete", "list", "patch"]
+    assert manifests(Role.DOCUMENTS, "gpu")[1]["subjects"][0]["name"] == "tidemill-controller"

@@ -18,10 +18,12 @@ from tidemill.aws.region_check import check_region
 from tidemill.aws.session import Aws, RateLimits
 from tidemill.cli.controller_engines import Engines
 from tidemill.cli.kube_session import check_cluster, cluster_line, open_kube
-from tidemill.cli.loading import documents_in, load_checked
+from tidemill.cli.loading import documents_in, load_checked, within_ceilings
+from tidemill.cli.region_catalog import catalog_of
 from tidemill.cli.session import ROLE, account_line, check_account, clock_and_name, cloud_of, ledger_owner
 from tidemill.controller.beside import AlertReporter, KnownIds, QueueThread
-from tidemill.controller.documents import Documents
+from tidemill.controller.cluster_documents import ClusterDocuments
+from tidemill.controller.documents import Documents, FileDocuments, Version
 from tidemill.controller.health import Health, HealthServer, Threads
 from tidemill.controller.leadership import CALL_SHARE, Leadership, LeaseGuard, nothing_may_begin
 from tidemill.controller.logs import LogReporter
@@ -29,6 +31,7 @@ from tidemill.controller.loop import ControlLoop, Reporter
 from tidemill.controller.metrics import Metrics
 from tidemill.controller.node_phases import PhaseReporter
 from tidemill.controller.object_events import EventReporter
+from tidemill.controller.object_status import StatusWriter
 from tidemill.controller.startup import DrainerWatch, Patience, Stopped, check_synced
 from tidemill.controller.stopping import StopSignal
 from tidemill.controller.wakes import Wakes
@@ -39,6 +42,7 @@ from tidemill.kube.drainers import find_drainers
 from tidemill.kube.events import EventRecorder
 from tidemill.kube.lease import LeaseElector
 from tidemill.kube.node_phases import NodePhasePublisher
+from tidemill.kube.own_objects import OwnObjects
 from tidemill.model.errors import SpecError
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
@@ -62,7 +66,8 @@ SHORTEST_LEASE_S = 5.0
 class RunOptions:
     """The command line of `tidemill run`."""
 
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # empty: the objects of the cluster
+    from_cluster: bool
     kubeconfig: str | None
     context: str | None
     ledger_url: str
@@ -91,9 +96,8 @@ class ControllerProcess:
         self._recorder: EventRecorder | None = None
         self._threads = Threads()
         self._code, self._done = 0, False  # of --once
-        self._documents = Documents(
-            lambda: load_checked(options.files)[0], lambda: documents_in(options.files), self._wakes
-        )
+        self._objects: ClusterDocuments | None = None  # where the documents are objects of the cluster
+        self._opened: Documents | None = None if options.from_cluster else self._open_files()
 
     def run(self) -> int:
         """The exit code. Raises what the command line prints."""
@@ -107,16 +111,21 @@ class ControllerProcess:
                 return 0
 
     def _run(self, stack: ExitStack) -> int:
-        options, spec = self._options, self._documents.current.spec
+        options = self._options
         patience = Patience(self._wakes, self._stop, beat=self._beat)
         clock, name = clock_and_name()
         api = open_kube(options.kubeconfig, options.context)
         stack.callback(api.close)
         click.echo(cluster_line(api), err=True)
-        check_cluster(spec, api)
+        if self._opened is not None:
+            check_cluster(self._opened.current.spec, api)
         metrics = Metrics(dry_run=options.dry_run)
         self._serve(stack, metrics)
         patience.until("the API server", lambda: api.get("/version", timeout_s=PROBE_S))
+        if self._opened is None:
+            self._opened = patience.until("a Platform object", lambda: self._open_objects(api))
+            check_cluster(self._opened.current.spec, api)
+        spec = self._opened.current.spec
         elector = self._elector = self._open_elector(stack)
         may_begin = nothing_may_begin if elector is None else LeaseGuard(elector.left_s).may_begin
         api.may_begin = may_begin
@@ -137,7 +146,7 @@ class ControllerProcess:
         patience.until("EC2", lambda: check_region(aws, spec.platform))
         ledger = self._open_ledger(stack, patience, spec, who, clock)
         drainers = DrainerWatch(
-            lambda: find_drainers(api, _provisioners(self._documents.current.spec)), options.accepted
+            lambda: find_drainers(api, _provisioners(self._version().spec)), options.accepted
         )
         patience.until("the API server", drainers.refuse)
         cluster = self._cluster = KubeCluster(api, clock, wake=self._wakes)
@@ -149,7 +158,7 @@ class ControllerProcess:
         patience.until(
             "the first full list of the cluster", lambda: check_synced(reader), quiet_s=QUIET_SYNC_S
         )
-        for name, part in (("documents", self._documents), ("drainers", drainers)):
+        for name, part in (("documents", self._opened), ("drainers", drainers)):
             part.start()
             stack.callback(part.stop)
             self._threads.must_live(name, part)
@@ -183,12 +192,12 @@ class ControllerProcess:
             self._threads.must_live("events", recorder)
             self._threads.must_live("node-phases", phases)
             reporters += [EventReporter(recorder), PhaseReporter(phases), alerts]
+            if self._objects is not None:
+                reporters.append(self._write_status(stack, api, clock, recorder, self._objects))
         engines = Engines(
             aws, api, clock, cluster, ledger, metrics, self._wakes, dry_run=options.dry_run, once=options.once
         )
-        loop = self._loop = ControlLoop(
-            engines.engine_of, lambda: self._documents.current, self._wakes, clock, reporters
-        )
+        loop = self._loop = ControlLoop(engines.engine_of, self._version, self._wakes, clock, reporters)
         if elector is None:  # a dry run: nobody has to lead to look
             if options.once:
                 return _code_of(loop, lambda: not self._stop(), dry_run=True)
@@ -213,6 +222,36 @@ class ControllerProcess:
         """AWS told of a change: the next tick lists instances anew."""
         aws.note_change()
         self._wakes(reason)
+
+    # --- the documents ------------------------------------------------------------------------------
+
+    def _open_files(self) -> Documents:
+        files = self._options.files
+        return Documents(
+            FileDocuments(lambda: load_checked(files)[0], lambda: documents_in(files)), self._wakes
+        )
+
+    def _open_objects(self, api: KubeApi) -> Documents:
+        """Retryable: the cluster has no Platform that can be used, yet. The log says so meanwhile."""
+        self._objects = ClusterDocuments(OwnObjects(api).documents, within_ceilings, catalog_of)
+        return Documents(self._objects, self._wakes)
+
+    def _version(self) -> Version:
+        assert self._opened is not None
+        return self._opened.current
+
+    def _write_status(
+        self, stack: ExitStack, api: KubeApi, clock: MappedClock, recorder: EventRecorder,
+        documents: ClusterDocuments,
+    ) -> StatusWriter:  # fmt: skip
+        writer = StatusWriter(OwnObjects(api), documents, clock, self._leads, recorder.tell)
+        writer.start()
+        stack.callback(writer.stop)
+        self._threads.must_live("object-status", writer)
+        return writer
+
+    def _leads(self) -> bool:
+        return self._leadership is not None and self._leadership.go_on
 
     # --- leading ------------------------------------------------------------------------------------
 
@@ -299,7 +338,7 @@ class ControllerProcess:
 
     def _refresh(self, metrics: Metrics) -> None:
         """What changes between ticks."""
-        metrics.documents_good(not self._documents.problem)
+        metrics.documents_good(self._opened is None or not self._opened.problem)
         if self._cluster is not None:
             metrics.synced.set(self._cluster.synced)
             metrics.show_lags(self._cluster.reader.lags())

@@ -49,11 +49,13 @@ def load_checked(files: Sequence[str]) -> tuple[Spec, Scenario | None, tuple[Pro
         raise SpecError(f"{count} {'error' if count == 1 else 'errors'} in the documents:\n{listed}")
     if loaded.spec is None:
         raise SpecError(f"{', '.join(files)}: no Platform document; add one (see `tidemill schema Platform`)")
-    spec = loaded.spec
+    return within_ceilings(loaded.spec), loaded.scenario, loaded.warnings
+
+
+def within_ceilings(spec: Spec) -> Spec:
+    """Documents can only lower what the environment of this process allows."""
     platform = lowered(spec.platform, read_ceilings(os.environ))
-    if platform is not spec.platform:
-        spec = replace(spec, platform=platform)
-    return spec, loaded.scenario, loaded.warnings
+    return spec if platform is spec.platform else replace(spec, platform=platform)
 
 
 def documents_in(paths: Sequence[str]) -> list[str]:

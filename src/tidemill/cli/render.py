@@ -56,7 +56,7 @@ def _reservation(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 
 @click.group()
 def render() -> None:
-    """Print documents as CloudFormation, Karpenter objects, an aws-auth ConfigMap or user data."""
+    """Print documents as CloudFormation, Karpenter objects, an aws-auth ConfigMap or user data, and their CRDs."""
 
 
 @render.command("aws-auth")
@@ -73,6 +73,19 @@ def aws_auth(files: tuple[str, ...], as_json: bool) -> None:
 
     spec, _ = load_spec(files)
     _show([aws_auth_config_map(spec)], as_json)
+
+
+@render.command()
+@_JSON
+def crds(as_json: bool) -> None:
+    """Print the CustomResourceDefinitions of the documents; apply them with `kubectl apply --server-side -f -`.
+
+    With them a cluster holds the documents itself: `tidemill run --from-cluster` works by its Platform, NodeClass,
+    ComputePool and CapacityPlan objects, and shows every block as a CapacityBlock.
+    """
+    from tidemill.spec.crds import definitions
+
+    _show(list(definitions()), as_json)
 
 
 @render.command()

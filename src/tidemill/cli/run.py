@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from tidemill.cli.kube_session import CONTEXT, KUBECONFIG
-from tidemill.cli.session import AWS, FILES, LEDGER
+from tidemill.cli.session import AWS, LEDGER
 from tidemill.cli.terminal import duration_s
 from tidemill.model.errors import SpecError
 
@@ -28,7 +28,15 @@ def _option(name: str, *declared: str, **given: Any) -> Callable[..., Any]:
 
 
 @click.command(short_help="Run the controller beside a cluster.")
-@FILES
+@click.option(
+    "-f", "--file", "files", multiple=True, envvar="TIDEMILL_FILES", metavar="FILE|DIR", type=click.Path(),
+    help="Documents: the Platform, pools, plans. A folder stands for its YAML files. Repeatable.",
+)  # fmt: skip
+@_option(
+    "--from-cluster",
+    is_flag=True,
+    help="Work by the cluster's own Platform, NodeClass, ComputePool and CapacityPlan objects.",
+)
 @KUBECONFIG
 @CONTEXT
 @AWS
@@ -101,12 +109,15 @@ def _option(name: str, *declared: str, **given: Any) -> Callable[..., Any]:
 def run(ctx: click.Context, /, **given: Any) -> None:  # fmt: skip
     """Run the controller: it buys, launches, admits, drains and hands over, as the documents say.
 
-    The documents are read again when their files change; a bad version is not used. One process leads at a time, by a
+    The documents are files, or objects of the cluster (--from-cluster; `tidemill render crds` prints their
+    definitions). They are read again when they change; a bad version is not used. One process leads at a time, by a
     Lease in the cluster and an epoch in the ledger. SIGTERM finishes the action under way, gives the lease back and
     exits 0; a second one exits at once. Exits 5 if the ledger follows another leader: start it again.
     """
     if not given["aws"]:
         raise SpecError("a controller needs the account that it launches in: add --aws (or set TIDEMILL_AWS)")
+    if bool(given["files"]) == given["from_cluster"]:
+        raise SpecError("name the documents with --file, or add --from-cluster: one of them")
     try:
         from tidemill.cli.controller_process import ControllerProcess, RunOptions
         from tidemill.controller.logs import configure_logs

@@ -1,7 +1,7 @@
-"""The documents while the process runs: read again when the files change; a bad version is not used.
+"""The documents while the process runs: read again when they change; a bad version is not used.
 
-A mounted ConfigMap changes by swapping a symbolic link, so contents are compared, not times. What names the place
-(deployment, account, region, cluster) cannot change under a running engine.
+They are files or objects of the cluster. What names the place (deployment, account, region, cluster) cannot change
+under a running engine.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
@@ -30,47 +31,29 @@ class Version:
     spec: Spec
 
 
-class Documents(Worker):
-    """`load` reads and checks all documents, and raises SpecError. `files` lists those that are there now."""
+class DocumentSource(Protocol):
+    def digest(self) -> str:
+        """Another text whenever a document has changed. May raise what a port raises: looked at again later."""
 
-    def __init__(
-        self, load: Callable[[], Spec], files: Callable[[], Sequence[str]], wake: Callable[[str], None]
-    ) -> None:
-        """Raises what `load` raises: a process does not start with bad documents."""
-        super().__init__("documents")
-        self._load, self._files, self._wake = load, files, wake
-        self._digest = self._read()
-        self.current = Version(1, load())
-        self.problem = ""  # why the newest version is not used; empty: it is
+    def load(self) -> Spec:
+        """All documents, checked. Raises SpecError."""
 
-    def _run(self) -> None:
-        while not self._stopping.wait(LOOK_EVERY_S):
-            try:
-                self.look()
-            except Exception:
-                log.exception("cannot look at the documents; the last good version stays")
+    @property
+    def problem(self) -> str:
+        """Why something of what was loaded last is not used, though the rest is; empty: all of it is."""
 
-    def look(self) -> bool:
-        """True: there is a new version, and it is good."""
-        digest = self._read()
-        if digest == self._digest:
-            return False
-        self._digest = digest
-        try:
-            spec = self._load()
-            _check_same_place(self.current.spec, spec)
-        except TidemillError as error:
-            self.problem = str(error)
-            log.error("the documents changed, but the last good version stays", why=self.problem)
-            return False
-        self.problem = ""
-        self.current = Version(self.current.number + 1, spec)
-        log.info("the documents changed", version=self.current.number)
-        self._wake("documents")
-        return True
 
-    def _read(self) -> str:
-        """A digest of every file; one that cannot be read counts as changed when it can be."""
+class FileDocuments:
+    """`load` reads and checks the files, `files` lists those that are there now."""
+
+    problem = ""
+
+    def __init__(self, load: Callable[[], Spec], files: Callable[[], Sequence[str]]) -> None:
+        self.load, self._files = load, files
+
+    def digest(self) -> str:
+        """Of contents, not of times: a mounted ConfigMap changes by swapping a symbolic link. A file that cannot be
+        read counts as changed when it can be."""
         digest = sha256()
         try:
             names = self._files()
@@ -83,6 +66,46 @@ class Documents(Worker):
             except OSError as error:
                 digest.update(str(error.errno).encode())
         return digest.hexdigest()
+
+
+class Documents(Worker):
+    def __init__(self, source: DocumentSource, wake: Callable[[str], None]) -> None:
+        """Raises what loading raises: a process does not start with bad documents."""
+        super().__init__("documents")
+        self._source, self._wake = source, wake
+        self._digest = source.digest()
+        self.current = Version(1, source.load())
+        self.problem = source.problem  # why the newest version is not used, or not all of it; empty: it is
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_EVERY_S):
+            try:
+                self.look()
+            except Exception:
+                log.exception("cannot look at the documents; the last good version stays")
+
+    def look(self) -> bool:
+        """True: there is a new version, and it is good."""
+        digest = self._source.digest()
+        if digest == self._digest:
+            return False
+        self._digest = digest
+        try:
+            spec = self._source.load()
+            _check_same_place(self.current.spec, spec)
+        except TidemillError as error:
+            self.problem = str(error)
+            log.error("the documents changed, but the last good version stays", why=self.problem)
+            return False
+        self.problem = self._source.problem
+        if self.problem:
+            log.error("some documents are not used", why=self.problem)
+        if spec == self.current.spec:
+            return False
+        self.current = Version(self.current.number + 1, spec)
+        log.info("the documents changed", version=self.current.number)
+        self._wake("documents")
+        return True
 
 
 def _check_same_place(old: Spec, new: Spec) -> None:

@@ -22,6 +22,9 @@ class Role(StrEnum):
     CONTROLLER = "controller"  # `tidemill run`
     OBSERVER = "observer"  # people and programs that look: `tidemill status --kube` and the like
     KARPENTER = "karpenter"  # what the controller needs besides, where a pool's provisioner is Karpenter
+    DOCUMENTS = (
+        "documents"  # what the controller needs besides, where the documents are objects of the cluster
+    )
     NODE_AGENT = "node-agent"  # the deadline agent on every node
 
 
@@ -86,6 +89,17 @@ KARPENTER = (
     Right("karpenter.k8s.aws", "ec2nodeclasses", _KEEP, "what its nodes boot from", optional=True),
     Right("eks.amazonaws.com", "nodeclasses", _KEEP, "the same in EKS Auto Mode", optional=True),
 )
+_GROUP = "tidemill.dev"
+_DOCUMENTS = ("platforms", "nodeclasses", "computepools", "capacityplans")
+DOCUMENTS = (
+    *(Right(_GROUP, plural, ("list",), "the documents", optional=True) for plural in _DOCUMENTS),
+    *(
+        Right(_GROUP, f"{plural}/status", ("patch",), "what became of them", optional=True)
+        for plural in _DOCUMENTS
+    ),
+    Right(_GROUP, "capacityblocks", _KEEP, "every block of ours, for people to see", optional=True),
+    Right(_GROUP, "capacityblocks/status", ("patch",), "the same", optional=True),
+)
 _AGENT_WHY = {
     "nodes": "the end of its own node; the taint and the notes it writes there",
     "pods": "the pods of its own node, which it ends in time",
@@ -102,6 +116,8 @@ def rights(role: Role) -> tuple[Right, ...]:
             return (*READS, LEASE_READ)
         case Role.KARPENTER:
             return KARPENTER
+        case Role.DOCUMENTS:
+            return DOCUMENTS
         case Role.NODE_AGENT:
             from tidemill.node.agent import CALLS
 
@@ -119,11 +135,13 @@ def calls(role: Role) -> frozenset[Call]:
 
 
 def manifests(role: Role, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
-    """The ServiceAccount, its roles and what binds them together; Karpenter's role is the controller's as well."""
+    """The ServiceAccount, its roles and what binds them together; the controller has those for Karpenter and documents
+    as well."""
     name = f"tidemill-{role.value}"
     everywhere = [right for right in rights(role) if not right.own_namespace]
     inside = [right for right in rights(role) if right.own_namespace]
-    holder = f"tidemill-{Role.CONTROLLER.value}" if role is Role.KARPENTER else name
+    besides = role in (Role.KARPENTER, Role.DOCUMENTS)
+    holder = f"tidemill-{Role.CONTROLLER.value}" if besides else name
     account = {"kind": "ServiceAccount", "name": holder, "namespace": namespace}
     own = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _meta(name, namespace)}
     made: list[dict[str, Any]] = [

@@ -134,7 +134,7 @@ class Allowance:
 
 
 class DisruptionBudgetSpec(Model):
-    nodes: str = "10%"
+    nodes: str = Field(default="10%", max_length=32)
     """How many nodes of the pool may be disrupted at once: a number or a percentage (rounded up)."""
     schedule: str | None = None
     """When the budget starts to apply, as a cron line in UTC. Not given: always."""

@@ -6,7 +6,7 @@ brings files, models and rules together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -28,7 +28,7 @@ from tidemill.spec.located_yaml import ParsedYaml, Path, parse
 from tidemill.spec.names import API_VERSION
 from tidemill.spec.node_class import NodeClass
 from tidemill.spec.platform import Platform
-from tidemill.spec.problem import Problem, quoted, suggestion
+from tidemill.spec.problem import Position, Problem, quoted, suggestion
 from tidemill.spec.scenario import Scenario
 
 KINDS: dict[str, type[Document]] = {
@@ -85,15 +85,58 @@ def load(
     They are checked against `catalog`, else what `catalog_of` gives for the Platform's region, else the shipped
     catalog.
     """
+    files = dict.fromkeys(FilePath(path) for path in paths)
+    return _checked((parsed for path in files for parsed in read_file(path)), catalog, catalog_of)
+
+
+def load_objects(
+    objects: Iterable[Mapping[str, Any]], *, catalog_of: Callable[[str], Catalog] | None = None
+) -> Loaded:
+    """Like `load`, of objects that an API server holds. A problem's `file` is the object, as `ComputePool/train`."""
+    return _checked((_of_object(each) for each in objects), None, catalog_of)
+
+
+def object_name(kind: str, name: str) -> str:
+    return f"{kind}/{name}"
+
+
+def _of_object(thing: Mapping[str, Any]) -> ParsedYaml:
+    """What a person wrote of it: not its status, and of its metadata what a document has."""
+    metadata = thing.get("metadata", {})
+    data = {key: thing[key] for key in ("apiVersion", "kind", "spec") if key in thing}
+    data["metadata"] = {
+        key: metadata[key] for key in ("name", "labels", "annotations") if metadata.get(key) is not None
+    }
+    parsed = ParsedYaml(object_name(str(thing.get("kind")), str(metadata.get("name"))), data)
+    for line, path in enumerate(
+        _paths(data), 1
+    ):  # an object has no lines; each part gets a position of its own
+        parsed.keys[path] = parsed.values[path] = Position(line, 1)
+    return parsed
+
+
+def _paths(value: Any, at: Path = ()) -> Iterator[Path]:
+    yield at
+    members = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, member in members:
+        yield from _paths(member, (*at, key))
+
+
+def _checked(
+    parsed_documents: Iterable[ParsedYaml],
+    catalog: Catalog | None,
+    catalog_of: Callable[[str], Catalog] | None,
+) -> Loaded:
     problems: list[Problem] = []
     headings: list[Heading] = []
     documents: list[LocatedDocument[Document]] = []
-    for path in dict.fromkeys(FilePath(path) for path in paths):
-        for parsed in read_file(path):
-            document = validate(parsed)
-            problems += parsed.problems
-            headings += heading(parsed)
-            documents += [document] if document else []
+    for parsed in parsed_documents:
+        document = validate(parsed)
+        problems += parsed.problems
+        headings += heading(parsed)
+        documents += [document] if document else []
     types = catalog or _catalog(documents, catalog_of)
     problems += without_reported(check(documents, headings, types), documents)
     return _bundle(documents, problems, types)

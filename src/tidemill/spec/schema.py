@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, TypeAdapter
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic_core import core_schema
 
 from tidemill.spec import capacity_plan, faults, units
 from tidemill.spec.capacity_plan import CapacityPlan
@@ -31,14 +33,47 @@ _ANY: TypeAdapter[Document] = TypeAdapter(
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
+# pydantic passes a bound on as it is named in Python where a validator of ours runs before the type's own.
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+
+
+class _AsWritten(GenerateJsonSchema):
+    """Bounds under JSON Schema's names, and defaults as people write them: `15m`, not `PT15M`."""
+
+    def generate(self, schema: Any, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
+        return _named_bounds(super().generate(schema, mode))  # type: ignore[no-any-return]
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        written, inner = super().default_schema(schema), schema["schema"]
+        while inner["type"] == "nullable":
+            inner = inner["schema"]
+        unit = cast("dict[str, Any]", inner.get("serialization", {}))
+        if written.get("default") is not None and unit.get("type") == "function-plain":
+            written["default"] = unit["function"](schema["default"])
+        return written
+
+
+def _named_bounds(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_named_bounds(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    bounded = isinstance(schema.get("type"), str) or "anyOf" in schema  # else its keys are names of fields
+    return {_BOUNDS.get(key, key) if bounded else key: _named_bounds(value) for key, value in schema.items()}
+
+
+def published_schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema(by_alias=True, schema_generator=_AsWritten)
+
+
 def json_schema(kind: str | None = None) -> dict[str, Any]:
     """The schema of one kind, or one schema for all kinds, which `kind` discriminates."""
     if kind is not None:
-        schema = KINDS[kind].model_json_schema(by_alias=True)
+        schema = published_schema(KINDS[kind])
         _require_kind(schema)
         title = kind
     else:
-        schema = _ANY.json_schema(by_alias=True)
+        schema = _ANY.json_schema(by_alias=True, schema_generator=_AsWritten)
         for name in KINDS:
             _require_kind(schema["$defs"][name])
         title = "Tidemill document"

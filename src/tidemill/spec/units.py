@@ -145,29 +145,39 @@ def parse_positive_int(value: Any) -> Any:
     return value
 
 
+def _quantity(text: re.Pattern[str]) -> dict[str, Any]:
+    return {
+        "anyOf": [{"type": "number"}, {"type": "string"}],
+        "pattern": f"^{text.pattern}$",
+        "x-kubernetes-int-or-string": True,
+    }
+
+
+_DURATION_SCHEMA = {"type": "string", "pattern": f"^{_DURATION.pattern}$", "minLength": 2, "maxLength": 40}
+
 Duration = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?$", "minLength": 2}),
+    WithJsonSchema(_DURATION_SCHEMA),
 ]
 Length = Annotated[
     timedelta,
     BeforeValidator(parse_length),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?$", "minLength": 2}),
+    WithJsonSchema(_DURATION_SCHEMA),
 ]
 CpuMilli = Annotated[
     int,
     BeforeValidator(parse_cpu),
     PlainSerializer(format_cpu, return_type=str),
-    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}),
+    WithJsonSchema(_quantity(_CPU)),
 ]
 MemoryBytes = Annotated[
     int,
     BeforeValidator(parse_memory),
     PlainSerializer(format_memory, return_type=str),
-    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}),
+    WithJsonSchema(_quantity(_MEMORY)),
 ]
 Instant = Annotated[
     datetime,
