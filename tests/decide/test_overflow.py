@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from tests.decide import builders as given
 from tests.decide.builders import NOW, ON_DEMAND, ahead, of, spec, why, world
 from tidemill.catalog import load
 from tidemill.decide import decide
+from tidemill.decide.overflow import money_runs_out_at
 from tidemill.model.capacity import SourceKind
 from tidemill.model.plan import Admit, AnnounceEnd, Launch, Plan, StartDrain
 from tidemill.model.purchases import Spending
@@ -263,3 +266,12 @@ def test_room_paid_by_the_hour_is_not_kept_for_a_service_that_will_move():
     job = given.pod("job", gpus=8, expected="30h", overflow=True)
     plan = decide(papers, world(given.block(count=1, ends_in="20h"), old, fresh, chat, job))
     assert [uid for action in of(plan, Admit) for uid in action.pods] == [job.uid]
+
+
+def test_money_for_more_than_a_year_runs_out_at_the_same_instant_at_every_look():
+    """If that instant moved with the clock, nodes by the hour would rank anew, and be packed anew, every minute."""
+    rich, up = documents(monthly=9e9, budget=2_000_000_000), world(given.node(source=ON_DEMAND))
+    looks = [replace(up, now=NOW + timedelta(minutes=minutes)) for minutes in (0, 1, 60, 24 * 60)]
+    ends = {money_runs_out_at(rich, look, "p5", SourceKind.ON_DEMAND) for look in looks}
+    assert len(ends) == 1
+    assert ends.pop() > looks[-1].now + timedelta(days=365)

@@ -9,7 +9,7 @@ deadline, and the drain is complete before it.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from math import inf
 
 from tidemill.model.capacity import PREPAID, SourceKind
@@ -18,7 +18,7 @@ from tidemill.model.world import World
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import ComputePool, SourceSpec
 
-_FAR = timedelta(days=365)
+_FAR_H = timedelta(days=365) / timedelta(hours=1)
 _MONTH = timedelta(days=31)
 
 
@@ -80,7 +80,9 @@ def money_runs_out_at(
     """The instant at which a source must be empty because a cap or the budget is used up; None: it never is.
 
     `extra_usd_h` is what would be added to this source, `all_extra_usd_h` to all of the platform (by default the same).
-    Rounded down to the minute, so that the same rate gives the same instant at every look.
+    Rounded down to the minute, so that the same rate gives the same instant at every look. Money that lasts for more
+    than a year runs out when a later year begins: an instant so far ahead that moved with the clock would make every
+    look another problem to solve.
     """
     pool = spec.pools.get(pool_name)
     source = limited_source(spec, pool, kind) if pool else None
@@ -91,10 +93,13 @@ def money_runs_out_at(
     whole_rate = hourly_rate(spec, world, None, None)
     whole_rate += extra_usd_h if all_extra_usd_h is None else all_extra_usd_h
     hours = min(
-        cap_left / own_rate if own_rate > 0 else _FAR.total_seconds() / 3600,
-        budget_left / whole_rate if whole_rate > 0 else _FAR.total_seconds() / 3600,
+        cap_left / own_rate if own_rate > 0 else _FAR_H,
+        budget_left / whole_rate if whole_rate > 0 else _FAR_H,
     )
-    out = world.now + min(_FAR, timedelta(hours=max(0.0, hours)))
+    if hours >= _FAR_H:
+        out = datetime(world.now.year + 2, 1, 1, tzinfo=UTC)
+    else:
+        out = world.now + timedelta(hours=max(0.0, hours))
     if overflow_source(pool, kind) is None:
         return _beyond_this_month(spec, world.now, out, whole_rate)
     return out.replace(second=0, microsecond=0)

@@ -6,19 +6,18 @@ that last long enough the one that ends first is used, so that long-lived capaci
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import SHORTEST_LEAD, End, pod_lead
-from tidemill.decide.packer import solve
-from tidemill.decide.packer.problem import NewNode, Problem, Solution
+from tidemill.decide.packer.problem import Solution
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateGroup, CandidateNode, Candidates, Stage
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end
 from tidemill.decide.placement.problem_builder import BuiltProblem, build_problem, build_without_launches
 from tidemill.decide.placement.queue import Queue
+from tidemill.decide.placement.solve_cache import SolveCache
 from tidemill.decide.queue_item import QueueItem, lasts
 from tidemill.model.pods import Pod
 
@@ -243,46 +242,3 @@ def _lets_finish(
 ) -> bool:
     end: End = money_end(context, till[0], till[1], added.get(till, 0.0), total)
     return end.deadline is None or all(done <= end.deadline for _, done in pods)
-
-
-# --- solved problems: what waits is asked about at every tick, mostly in vain ------------------------
-
-# A decision has a few problems: the queue, then disruption, then the queue within the money there is.
-_KEPT = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Solved:
-    problem: Problem
-    thorough: bool
-    solution: Solution
-
-
-class SolveCache:
-    def __init__(self) -> None:
-        self._solved: deque[_Solved] = deque(maxlen=_KEPT)
-
-    def solve(self, problem: Problem, *, thorough: bool = True) -> Solution:
-        for known in self._solved:
-            if known.thorough is thorough and _is_same(known.problem, problem):
-                return _translated(known, problem)
-        solution = solve(problem, thorough=thorough)
-        self._solved.appendleft(_Solved(problem, thorough, solution))
-        return solution
-
-
-def _is_same(known: Problem, problem: Problem) -> bool:
-    """Lengths first: tuples of different length are otherwise compared element by element."""
-    same_lengths = len(known.pods) == len(problem.pods) and len(known.nodes) == len(problem.nodes)
-    return same_lengths and known == problem
-
-
-def _translated(known: _Solved, problem: Problem) -> Solution:
-    """With the node options of this problem, and lists of its own: the caller may change them."""
-    position = {id(option): number for number, option in enumerate(known.problem.options)}
-    solution = known.solution
-    return Solution(
-        {node: list(pods) for node, pods in solution.existing.items()},
-        [NewNode(problem.options[position[id(node.option)]], list(node.pods)) for node in solution.opened],
-        dict(solution.unplaced),
-    )
