@@ -204,6 +204,55 @@ def test_a_prepaid_slot_that_nobody_launched_into_is_somewhere_to_go() -> None:
     assert kept.cluster.services["chat"].downtime_s(kept.end) == 0
 
 
+BLOCK_AND_ODCR = [{"type": "block"}, {"type": "odcr"}]
+BY_SCALE = {"method": "scale", "mayScale": True}
+
+
+def test_a_slot_that_the_limits_free_only_with_its_own_node_is_nowhere_to_go() -> None:
+    """The pool may have one node, which is the service's: there is room on the reservation when it is too late."""
+    doomed = scenario_with(
+        given.pool(sources=BLOCK_AND_ODCR, limits={"nodes": 1}),
+        reservations=[
+            given.block(pool="train", count=1),
+            given.block("b", type="odcr", pool="train", duration=None),
+        ],
+        services=[given.service(zeroDowntime=True, replicas=1, minAvailable=1, handover=BY_SCALE)],
+    ).run()
+    assert doomed.cluster.services["chat"].lowest_ready() == 0
+
+
+def test_slots_are_not_judged_where_a_fault_strikes_that_was_armed_long_before() -> None:
+    """It waits for the next node that comes up there, which is the one that the service was to move to."""
+    hit = scenario_with(
+        given.pool(sources=BLOCK_AND_ODCR),
+        reservations=[
+            given.block(pool="train", count=1),
+            given.block("b", type="odcr", pool="train", duration=None, count=4),
+        ],
+        services=[
+            given.service(zeroDowntime=True, replicas=1, gpus=8, minAvailable=1, handover=BY_SCALE),
+        ],
+        faults=[given.fault("30m", "never-joins")],
+    ).run()
+    assert hit.cluster.services["chat"].lowest_ready() == 0
+
+
+def test_a_replica_that_makes_way_for_a_service_of_higher_priority_is_no_violation() -> None:
+    """Which of two services has the only node left is kube-scheduler's to decide, and budgets do not stop it."""
+    alone: dict[str, Any] = {"gpus": 8, "handover": BY_SCALE, "grace": "10m"}
+    rehearsal = scenario_with(
+        reservations=[
+            given.block("a", count=1),
+            given.block("b", count=1, zone="us-east-1b", **{"from": "1h"}, duration="28h"),
+        ],
+        services=[
+            given.service("first", replicas=1, minAvailable=0, priority=1, **{**alone, "handover": {}}),
+            given.service(replicas=2, minAvailable=1, zeroDowntime=True, **alone, **{"from": "1h10m"}),
+        ],
+    ).run()
+    assert rehearsal.cluster.services["chat"].lowest_ready() == 0
+
+
 def test_a_promise_without_a_minimum_is_no_promise() -> None:
     """`validate` says that it has no effect. Its only replica moves when its block ends, and is away for minutes."""
     one = given.service(zeroDowntime=True, replicas=1, minAvailable=0)

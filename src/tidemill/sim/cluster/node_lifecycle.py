@@ -75,6 +75,9 @@ class NodeLifecycle:
         self.spec = spec
         self._seed = seed
         self._armed: list[_Armed] = []
+        self.struck_at: list[
+            datetime
+        ] = []  # when armed faults struck, which may be days after they were armed
         self._forget: dict[str, Callable[[], None]] = {}
         self.history: dict[str, NodeTruth] = {}  # by instance id
         self.by_name: dict[str, NodeTruth] = {}
@@ -91,6 +94,7 @@ class NodeLifecycle:
         for fault in self._armed:
             if fault.kind == kind and fault.left and matches_target(truth, fault.target):
                 fault.left -= 1
+                self.struck_at.append(self._api.timeline.now())
                 return fault
         return None
 

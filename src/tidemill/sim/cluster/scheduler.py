@@ -103,7 +103,7 @@ class Scheduler:
         self._preempt = preempt
         self._allowances = allowances
         self._classes: dict[tuple[PodShape, str, str, int], _SchedulingClass] = {}
-        self._nominated: dict[str, str] = {}  # a pod whose victims are leaving -> the node they leave
+        self.nominated: dict[str, str] = {}  # a pod whose victims are leaving -> the node they leave
         self._due = False
         self.passes = 0
         self.left_waiting: list[Callable[[], None]] = []  # called after a pass that left pods without a node
@@ -129,7 +129,7 @@ class Scheduler:
     def _pass(self) -> None:
         self._due = False
         self.passes += 1
-        if self._nominated:
+        if self.nominated:
             self._forget_nominees()
         waiting = [self._api.pods[uid] for uid in self._api.waiting]
         waiting.sort(key=lambda pod: (-pod.terms.priority, pod.created_at, pod.name))
@@ -143,12 +143,12 @@ class Scheduler:
     def _schedule(self, pod: Pod) -> None:
         pod_class = self._class_of(pod)
         if pod_class.full_at != self._api.openings:
-            with self._holding_back(pod) if self._nominated else _NOTHING_HELD:
+            with self._holding_back(pod) if self.nominated else _NOTHING_HELD:
                 info = self._node_for(pod, pod_class)
                 if info is None:
                     pod_class.message = self._explanation(pod, pod_class)
             if info is not None:
-                self._nominated.pop(pod.uid, None)
+                self.nominated.pop(pod.uid, None)
                 self._bind(pod, info.node.name)
                 return
             pod_class.full_at = self._api.openings
@@ -223,7 +223,7 @@ class Scheduler:
 
     def _preempt_for(self, pod: Pod, pod_class: _SchedulingClass) -> None:
         """A pod whose victims are still leaving preempts nobody else until they have left."""
-        api, nominated = self._api, self._nominated.get(pod.uid)
+        api, nominated = self._api, self.nominated.get(pod.uid)
         if nominated is not None and any(other.deleting_until is not None for other in api.on(nominated)):
             return
         requests = pod_requests(pod.shape)
@@ -236,9 +236,9 @@ class Scheduler:
 
         with self._holding_back(pod):
             candidate = find_candidate(pod, pod_class.nodes, api, fits, self._allowances())
-        self._nominated.pop(pod.uid, None)
+        self.nominated.pop(pod.uid, None)
         if candidate is not None:
-            self._nominated[pod.uid] = candidate.info.node.name
+            self.nominated[pod.uid] = candidate.info.node.name
             for victim in candidate.victims:
                 if victim.uid in api.pods:  # the end of one can end its whole job
                     self._preempt(api.pods[victim.uid], pod)
@@ -248,7 +248,7 @@ class Scheduler:
     def _holding_back(self, pod: Pod) -> Iterator[None]:
         """What is being freed for others of no lower priority counts as taken; their pod rules do not yet."""
         held = []
-        for uid, node in self._nominated.items():
+        for uid, node in self.nominated.items():
             other = self._api.pods.get(uid)
             if other is not None and uid != pod.uid and other.terms.priority >= pod.terms.priority:
                 held.append((self._api.node_infos[node], pod_requests(other.shape)))
@@ -264,9 +264,9 @@ class Scheduler:
         """Those that do not wait any more, and those whose node has gone."""
         over = [
             uid
-            for uid, node in self._nominated.items()
+            for uid, node in self.nominated.items()
             if uid not in self._api.waiting or node not in self._api.nodes
         ]
         for uid in over:
-            del self._nominated[uid]
+            del self.nominated[uid]
         self._api.openings += bool(over)

@@ -56,6 +56,17 @@ class ClusterTruth:
         """Every node there ever was, by instance id."""
         return self._nodes.history
 
+    @property
+    def node_faults(self) -> Sequence[datetime]:
+        """When faults struck nodes that came up, in order: whenever they were armed, their time is now."""
+        return self._nodes.struck_at
+
+    def nominated_to(self, node: str) -> Iterator[Pod]:
+        """Pods that wait for the victims of their preemption to leave this node."""
+        for uid, where in self._scheduler.nominated.items():
+            if where == node and uid in self._api.pods:
+                yield self._api.pods[uid]
+
     def node_truth(self, name: str) -> NodeTruth | None:
         """By the name of its Kubernetes node, whether it is still there or not."""
         return self._nodes.by_name.get(name)

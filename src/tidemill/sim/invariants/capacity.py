@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from tidemill.catalog import InstanceType
 from tidemill.model.capacity import ReservationState
 from tidemill.sim.cloud.instances import InstanceHistory
@@ -38,11 +40,13 @@ def check_limits(truth: Truth) -> Findings:
                 yield 2, (name, f"{word} {amount} of {cap}")
 
 
-def nodes_left(truth: Truth, pool: ComputePool, kind: InstanceType) -> int:
-    """How many more of a type the limits of a pool allow."""
+def nodes_left(truth: Truth, pool: ComputePool, kind: InstanceType, since: datetime) -> int:
+    """How many more of a type the limits of a pool have allowed all the time since then."""
     left = Allowance.of(pool.spec.limits or NO_LIMITS_GIVEN)
-    for history in truth.ours():
-        if history.now.pool == pool.name:
+    for history in truth.cloud.instance_histories.values():
+        if history.now.owner != truth.owner or history.now.pool != pool.name:
+            continue
+        if history.shutting_down_at is None or history.shutting_down_at > since:
             left.take(truth.spec.catalog.types[history.now.instance_type])
     return int(min(left.most(kind), _MANY))
 

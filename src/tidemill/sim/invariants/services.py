@@ -105,6 +105,10 @@ def _open_seats(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since
             for pod in truth.cluster.pods_on(node.name):
                 if pod.daemon or (not pod.of_job and pod.workload not in own):
                     free.subtract_pod(pod.shape.requests)
+            for pod in truth.cluster.nominated_to(node.name):
+                # A replica of higher priority preempts: that is kube-scheduler's to do, and budgets do not stop it.
+                if not pod.of_job and pod.workload not in own:
+                    free.subtract_pod(pod.shape.requests)
             seats += min(on_each, _seats(service, free))
     return seats
 
@@ -138,7 +142,12 @@ def _slots(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since: dat
         return 0
     seats, now = 0, truth.now()
     tried_before = (service.short_since or now) - SLOT_TRIED
-    used = Counter(one.now.source.id for one in truth.cloud.alive() if one.now.launched_at <= tried_before)
+    used = Counter(
+        one.now.source.id
+        for one in truth.cloud.instance_histories.values()
+        if one.now.launched_at <= tried_before
+        and (one.shutting_down_at is None or one.shutting_down_at > tried_before)
+    )
     for held in truth.cloud.all_reservations():
         pool = truth.spec.pools.get(held.pool)
         if pool is None or held.kind not in PREPAID or held.owner != truth.owner:
@@ -157,7 +166,7 @@ def _slots(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since: dat
         }
         taints = tuple(Taint(taint.key, taint.value, taint.effect) for taint in pool.spec.taints)
         if any(_admits(one, labels, taints) for one in sets):
-            free = min(held.count - used[held.id], nodes_left(truth, pool, kind))
+            free = min(held.count - used[held.id], nodes_left(truth, pool, kind, tried_before))
             seats += max(0, free) * _seats(service, kind.free_beside(Resources(USUAL_DAEMONS)))
     return seats
 

@@ -91,8 +91,10 @@ class Truth:
         return sum(run.since >= since and run.node in nodes for run in self.cluster.pod_runs(self.now()))
 
     def faults_since(self, since: datetime) -> bool:
+        """Ordered by the scenario since then, or before and striking a node since then."""
         recent = takewhile(lambda line: line.at >= since, reversed(self.journal.lines))
-        return any(line.kind in _DISTURBS for line in recent)
+        struck = self.cluster.node_faults
+        return bool(struck and struck[-1] >= since) or any(line.kind in _DISTURBS for line in recent)
 
     # --- when the engine could act ---
 
