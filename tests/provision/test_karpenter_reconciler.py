@@ -17,6 +17,7 @@ from tidemill.model.purchases import Spending
 from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.model.world import World
 from tidemill.provision.karpenter.reconciler import KarpenterReconciler
+from tidemill.provision.karpenter.room import NOT_WORTH_LAUNCHING
 from tidemill.spec.units import parse_duration
 from tidemill.wording import sentence
 
@@ -226,8 +227,18 @@ def test_the_node_pool_of_a_block_that_is_over_is_removed(shown):
 
 def test_just_before_the_deadline_the_node_pool_still_exists():
     cluster = kept()
-    looked(cluster, None, world(block("cr-a", ends_in=OVER + timedelta(seconds=1)), nodes=(node(),)))
+    looked(cluster, None, world(block("cr-a", ends_in=OVER + NOT_WORTH_LAUNCHING), nodes=(node(),)))
     assert cluster.calls == []
+    looked(cluster, None, world(block("cr-a", ends_in=OVER + timedelta(seconds=1)), nodes=(node(),)))
+    assert cluster.removed == []
+
+
+def test_the_node_pool_of_a_block_that_is_nearly_over_launches_nothing_more():
+    """A node would boot only to be drained, and replicas that leave another block at that time would land on it."""
+    cluster = kept()
+    nearly = OVER + NOT_WORTH_LAUNCHING - timedelta(seconds=1)
+    looked(cluster, None, world(block("cr-a", ends_in=nearly), nodes=(node(),)))
+    assert cluster.objects["NodePool", "train-cr-a"]["spec"]["limits"]["cpu"] == "0"
 
 
 def test_a_node_pool_without_nodes_is_closed_first_because_a_launch_may_be_under_way():

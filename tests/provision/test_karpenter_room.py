@@ -11,7 +11,9 @@ from tests.provision.test_karpenter import NOW, block, pool
 from tests.provision.test_karpenter_reconciler import Cluster, node, world
 from tidemill.model.capacity import ReservationState, Source, SourceKind
 from tidemill.model.labels import Toleration
+from tidemill.model.nodes import KubeNode
 from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
+from tidemill.model.reasons import DrainKind, DrainReason
 from tidemill.provision.karpenter.objects import karpenter_objects
 from tidemill.provision.karpenter.reconciler import KarpenterReconciler
 from tidemill.provision.karpenter.room import TURN
@@ -49,14 +51,24 @@ class Engine:
     def start(self):
         self.reconciler = KarpenterReconciler(self.spec, self.cluster)
 
-    def sees(self, *blocks, nodes=(), pods=(), after=SOON):
+    def looks(self, *blocks, nodes=(), pods=(), after=SOON):
         self.now += after
         self.reconciler.reconcile(world(*blocks, nodes=nodes, now=self.now, pods=pods))
+
+    def sees(self, *blocks, nodes=(), pods=(), after=SOON):
+        self.looks(*blocks, nodes=nodes, pods=pods, after=after)
         return cpus(self.cluster)
 
 
 def nodes_on(source, count, **more):
     return tuple(node(source, name=f"i-{source.label}-{number}", **more) for number in range(count))
+
+
+def drained(one, reason):
+    id = one.instance.id
+    return replace(
+        one, kube=KubeNode(f"node-{id}", id, NOW, True, (), drain_reason=reason, draining_since=NOW)
+    )
 
 
 def test_all_the_room_is_with_one_hourly_node_pool_and_the_other_has_what_it_runs():
@@ -201,3 +213,19 @@ def test_a_replica_that_waits_for_any_source_has_room_on_the_block_that_would_ta
     )
     assert Engine(2, OVERFLOW).sees(block("cr-a"), pods=(takes,)) == {"cr-a": 1, "on-demand": 1}
     assert Engine(2, OVERFLOW).sees(block("cr-a"), pods=(elsewhere,)) == {"cr-a": 0, "on-demand": 2}
+
+
+def test_a_static_node_pool_of_a_block_that_is_drained_makes_no_node_anew():
+    """Its replicas stay, because fewer of them would end nodes that are still being drained."""
+    engine = Engine(4, [{"type": "block"}], static=True, warm=2)
+    block_a = block("cr-a", count=2)
+    up = nodes_on(block_a.source, 2)
+    ends = DrainReason(DrainKind.SOURCE_ENDS, at=NOW, name="cr-a")
+    for nodes, replicas, limit in (
+        (up, 2, "2"),
+        (tuple(drained(one, ends) for one in up), 2, "0"),
+        ((drained(up[0], ends),), 1, "0"),
+    ):
+        engine.looks(block_a, nodes=nodes)
+        written = engine.cluster.objects["NodePool", "train-cr-a-warm"]["spec"]
+        assert (written["replicas"], written["limits"]) == (replicas, {"nodes": limit})

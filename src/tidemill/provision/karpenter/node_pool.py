@@ -59,8 +59,10 @@ def for_reservation(
     node_class: str,
     reservation: Reservation,
     count: int,
+    *,
+    ending: bool = False,
 ) -> Body:
-    """For one reservation, with room for so many nodes in all."""
+    """For one reservation, with room for so many nodes in all; `ending`: those that it has, and none after them."""
     kind = spec.catalog.types[reservation.instance_type]
     capacity = [
         *_capacity(api, reservation.kind),
@@ -78,7 +80,8 @@ def for_reservation(
         prepaid=reservation.kind is SourceKind.BLOCK,
     )
     if is_static(pool, api):
-        return _object(spec, pool, object_name(name, "warm"), body | _static(pool, reservation, count))
+        static = _static(pool, reservation, count, 0 if ending else count)
+        return _object(spec, pool, object_name(name, "warm"), body | static)
     return _object(
         spec, pool, name, body | {"limits": _limits_for(kind, count), "weight": pool.spec.weight or _WEIGHT}
     )
@@ -189,12 +192,13 @@ def _hms(duration: str) -> str:
     return f"{int(days) * 24}h{rest}" if found else duration
 
 
-def _static(pool: ComputePool, reservation: Reservation, count: int) -> Body:
-    """No replicas before the reservation is active: every launch would fail."""
+def _static(pool: ComputePool, reservation: Reservation, count: int, most: int) -> Body:
+    """No replicas before the reservation is active: every launch would fail. Fewer replicas would end nodes, so it is
+    the limit that keeps Karpenter from making one anew for each that is drained."""
     wanted = count if pool.spec.warm is True else min(count, int(pool.spec.warm or 0))
     return {
         "replicas": wanted if reservation.state is ReservationState.ACTIVE else 0,
-        "limits": {"nodes": str(count)},
+        "limits": {"nodes": str(most)},
     }
 
 

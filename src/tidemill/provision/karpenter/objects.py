@@ -143,7 +143,11 @@ def _for_reservations(
         if not shared:
             made.append(node_class.node_class(spec, pool, api, name, [{"id": block.id}]))
         class_name, count = pool.name if shared else name, rooms.reserved[block.id]
-        made.append(node_pool.for_reservation(spec, pool, api, name, class_name, block, count))
+        made.append(
+            node_pool.for_reservation(
+                spec, pool, api, name, class_name, block, count, ending=block.id in rooms.ending
+            )
+        )
     return made
 
 

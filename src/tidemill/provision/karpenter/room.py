@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog, InstanceType
-from tidemill.decide.read_models import admits, is_usable, templates
+from tidemill.decide.read_models import admits, deadline_of, is_usable, templates
 from tidemill.model.capacity import Reservation, ReservationState
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
 from tidemill.model.pods import Pod, PodPhase
@@ -21,13 +21,23 @@ from tidemill.model.resources import Resources
 from tidemill.model.world import World
 from tidemill.provision.karpenter.removal import Object, pool_of, source_of
 from tidemill.spec import Spec, names
-from tidemill.spec.compute_pool import Allowance, ComputePool, Limits, SourceSpec, matching_types
+from tidemill.spec.compute_pool import (
+    Allowance,
+    ComputePool,
+    Limits,
+    Provisioner,
+    SourceSpec,
+    matching_types,
+)
+from tidemill.spec.default_durations import BOOT
 from tidemill.spec.units import format_cpu, format_memory, parse_cpu, parse_memory
 
 # Enough for Karpenter to launch, or to find that there is no capacity. Then another NodePool has its turn.
 TURN = timedelta(minutes=10)
 # A block that begins has its room already: the engine looks at least every ten minutes, and room settles in one.
 BEGINS_SOON = timedelta(minutes=15)
+# A node that boots so late would be drained before it is of use, and replicas that came to it would leave again.
+NOT_WORTH_LAUNCHING = BOOT + timedelta(minutes=15)
 NODES = "nodes"
 Use = Mapping[str, int]  # mCPU, bytes, nodes, and devices by their resource
 
@@ -47,6 +57,7 @@ class Demand:
 class Rooms:
     reserved: Mapping[str, int]  # how many nodes in all, by reservation
     hourly: Mapping[str, Allowance]  # how much more, by source; a source that is not in it: nothing
+    ending: frozenset[str] = frozenset()  # reservations on which nothing is launched any more
 
 
 # --- what is there ------------------------------------------------------------------------------------
@@ -188,12 +199,12 @@ def divide(
     for use in demand.used.values():
         _take(free, use)
     has = {block.id: demand.used.get(block.source.label, {}).get(NODES, 0) for block in blocks}
+    ending = frozenset(
+        block.id for block in blocks if block.source.label in demand.ending or _nearly_over(block, now)
+    )
     # Replicas of a static NodePool are its nodes: fewer of them would end some.
-    rooms = {
-        block.id: has[block.id] if static or block.source.label not in demand.ending else 0
-        for block in blocks
-    }
-    blocks = [block for block in blocks if block.source.label not in demand.ending]
+    rooms = {block.id: has[block.id] if static or block.id not in ending else 0 for block in blocks}
+    blocks = [block for block in blocks if block.id not in ending]
     begun = [block for block in blocks if needs_room(block, now)]
     for block in begun:
         asked = _kept_warm(pool, block) - has[block.id] if static else 0
@@ -209,13 +220,18 @@ def divide(
         for block in begun if able else blocks:
             rooms[block.id] += _given(free, catalog.types[block.instance_type], block, rooms, block.count)
     holders = claiming or able[:1]
-    return Rooms(rooms, {holders[demand.turn % len(holders)]: free} if holders else {})
+    return Rooms(rooms, {holders[demand.turn % len(holders)]: free} if holders else {}, ending)
 
 
 def needs_room(block: Reservation, now: datetime | None) -> bool:
     """One that begins later would keep it from nodes that are paid by the hour."""
     soon = now is not None and block.start - now <= BEGINS_SOON
     return soon or block.state is ReservationState.ACTIVE
+
+
+def _nearly_over(block: Reservation, now: datetime | None) -> bool:
+    deadline = deadline_of(block, Provisioner.KARPENTER)
+    return now is not None and deadline is not None and deadline - now < NOT_WORTH_LAUNCHING
 
 
 def _kept_warm(pool: ComputePool, block: Reservation) -> int:
