@@ -140,6 +140,21 @@ def test_services_that_leave_two_blocks_do_not_count_on_the_same_node() -> None:
     assert lasts == [timedelta(minutes=9), None]
 
 
+def test_replicas_on_another_block_that_ends_with_it_keep_no_minimum() -> None:
+    """Two of three leave A and one leaves B, at the same time, and there is nowhere to go."""
+    b, lasting = given.block("cr-2", ends_in="24h", count=1), given.block("cr-2", ends_in="90h", count=1)
+    on_b = given.node("i-3", source=b.source, launched="60m", opened_at=ago("51m"))
+    pods = replicas("chat", [*ON_A, on_b])
+    things = (*ON_A, on_b, pods, service(pods, Method.SCALE, may_scale=True))
+    budget = DisruptionBudget("Deployment/chat", 1, 2)
+    (alone,) = forecast(DecisionContext(spec(), world(A, lasting, *things, budget)), only="cr-1")
+    assert alone.short is None
+    for ending in ("cr-1", "cr-2"):
+        (one,) = forecast(DecisionContext(spec(), world(A, b, *things, budget)), only=ending)
+        assert one.short is not None
+        assert one.short.lasts is None
+
+
 def test_by_when_a_service_has_left_reckons_with_jobs_that_are_done_before() -> None:
     """A job that needs an hour to leave makes the drain begin an hour before. Without it, it begins later."""
     c = given.block("cr-3", ends_in="90h", count=2)

@@ -66,7 +66,7 @@ Together = dict[tuple[Source, str], list[tuple[NodeView, Pod]]]
 
 def forecast(context: DecisionContext, only: str = "", onto: Collection[str] = ()) -> list[ServiceForecast]:
     """For every service on prepaid capacity that ends, the first end first; `only` of one source, `onto` these."""
-    found: list[ServiceForecast] = []
+    found: list[tuple[ServiceForecast, Move]] = []
     prepaid, slots = PrepaidNodes(context), dict[Source, ReplicaSlots]()
     hourly: tuple[datetime, HourlySeats] | None = None
     for (source, name), pairs in sorted(_standing(context).items(), key=_first_end):
@@ -81,9 +81,8 @@ def forecast(context: DecisionContext, only: str = "", onto: Collection[str] = (
             slots[source] = ReplicaSlots(
                 prepaid, source, _drain_from(pairs), deadline, onto if wanted else ()
             )
-        one = _forecast(context, workload, block, pairs, slots[source], hourly[1])
-        found += [one] if wanted else []
-    return found
+        found.append(_forecast(context, workload, block, pairs, slots[source], hourly[1]))
+    return [_beside(found, *one) for one in found if not only or one[0].source.id == only]
 
 
 def _standing(context: DecisionContext) -> Together:
@@ -115,7 +114,7 @@ def _forecast(
     pairs: list[tuple[NodeView, Pod]],
     slots: ReplicaSlots,
     hourly: HourlySeats,
-) -> ServiceForecast:
+) -> tuple[ServiceForecast, Move]:
     deadline, pods, pool = _deadline(pairs), [pod for _, pod in pairs], pairs[0][0].facts.pool_name
     method, minimum = in_effect(workload, context.workloads), minimum_of(context, workload)
     load = loading(workload.terms, _all_of(context, workload))
@@ -128,7 +127,7 @@ def _forecast(
     bridge = _bridge(move, goes_as, boot.length, hourly) if move.short() is not None else None
     begins, move = move.drain_from, bridge or move
     short = _outer(move, replace(move, drain_from=_latest_drain(context, pairs)))
-    return ServiceForecast(
+    result = ServiceForecast(
         workload=workload,
         pool=pool,
         source=block.source,
@@ -152,6 +151,21 @@ def _forecast(
         bridged=bridge is not None,
         short=short,
     )
+    return result, move
+
+
+def _beside(found: list[tuple[ServiceForecast, Move]], one: ServiceForecast, move: Move) -> ServiceForecast:
+    """Replicas on another source that ends at about the same time keep no minimum, unless they have moved in time."""
+    if not one.minimum or one.in_effect is Method.PAIRED or one.short is not None:
+        return one
+    lost = sum(
+        other.leaving - theirs.moved_in_time
+        for other, theirs in found
+        if other.workload is one.workload
+        and other.source != one.source
+        and abs(other.deadline - one.deadline) <= TOGETHER
+    )
+    return replace(one, short=replace(move, enough=move.enough + lost).short()) if lost else one
 
 
 def _waves(workload: Workload, method: Method, pods: list[Pod], minimum: int) -> int:

@@ -60,6 +60,11 @@ class Move:
         moves = self._moves()
         return max(move.ready for move in moves) if len(moves) >= self.leaving else None
 
+    @property
+    def moved_in_time(self) -> int:
+        """How many replicas are Ready elsewhere before the last safe moment."""
+        return sum(move.ready <= self.last_moment for move in self._moves())
+
     def short(self) -> Short | None:
         if self.enough <= 0:
             return None
