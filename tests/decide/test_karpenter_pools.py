@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.decide.builders import (
+    ago,
     ahead,
     block,
     block_ends,
@@ -19,8 +22,8 @@ from tests.decide.builders import (
     world,
 )
 from tidemill.decide import decide
-from tidemill.model.plan import Admit, Launch, RestartWorkload, StartDrain
-from tidemill.model.pods import DisruptionBudget, Method, Workload
+from tidemill.model.plan import Admit, Launch, Recreate, RestartWorkload, StartDrain
+from tidemill.model.pods import DisruptionBudget, LetGo, Method, Workload
 from tidemill.wording import sentence
 
 KARPENTER = pool(provisioner="karpenter")
@@ -101,3 +104,19 @@ def test_a_service_asks_for_nodes_that_karpenter_does_not_keep_up_and_waits_for_
         DisruptionBudget("Deployment/chat", 1, 1),
     )  # fmt: skip
     assert len(of(decide(documents, seen), RestartWorkload)) == asks
+
+
+def test_who_was_let_go_is_not_taken_back_while_its_instance_may_not_be_listed():
+    """All slots are taken and only three instances are listed: the fourth is the one that Karpenter launched for it."""
+    nodes = [node(f"i-{each}", provisioner="karpenter") for each in range(3)]
+    work = [pod(f"works-{each}", on=on, gpus=8, expected="9h") for each, on in enumerate(nodes)]
+    waiting = pod("last", gpus=8, expected="2h", gated=False, pinned_to="cr-1")
+    there = world(block(count=4, free=0, ends_in="100h"), *nodes, work, waiting)
+    lately = replace(there, let_go=(LetGo("Job/last", ago("20s")),))
+    plan = decide(spec(KARPENTER), lately)
+    assert not of(plan, Recreate)
+    assert sentence(why(plan, waiting).reason) == "Karpenter launches a p5.48xlarge on cr-1 for it"
+    assert plan.wake_at is not None
+    assert plan.wake_at <= ahead("100s")
+    for long_ago in (there, replace(there, let_go=(LetGo("Job/last", ago("2m")),))):
+        assert [one.pod for one in of(decide(spec(KARPENTER), long_ago), Recreate)] == [waiting.uid]

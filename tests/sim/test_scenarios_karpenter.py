@@ -7,7 +7,7 @@ import pytest
 from tests.sim import scenario_builder as given
 from tests.sim.provisioner_builder import delivered, extended, running, two_blocks
 from tests.sim.scenario_builder import actions_done, after, journal_lines, last_pod_left_at, scenario_with
-from tidemill.model.plan import Launch
+from tidemill.model.plan import Launch, Recreate
 from tidemill.sim.scenario.rehearsal import Rehearsal
 
 # A block of a scenario ends at 11:30: Karpenter acts at 10:50.
@@ -139,3 +139,14 @@ def test_overflow_without_money_launches_nothing_for_karpenter_to_launch_again()
     on = given.platform(karpenter={"version": "1.11.0"}, nodeRole="arn:aws:iam::123456789012:role/ml-node")
     rehearsal = scenario_with(poor, on=on, services=[given.service(replicas=1)], duration="1h").run()
     assert not rehearsal.cloud.instance_histories
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_an_engine_that_ticks_every_second_lets_karpenter_launch_for_the_last_slot(seed: int):
+    """AWS lists an instance some seconds after its slot is taken: the pod that it was launched for was taken back."""
+    jobs = [given.job(at=["10m", "11m"])]
+    left_to_karpenter = given.pool(provisioner="karpenter")
+    prepared = scenario_with(left_to_karpenter, reservations=[given.block()], jobs=jobs, duration="1h")
+    rehearsal = prepared.run(seed, every_second=True)
+    assert not actions_done(rehearsal, Recreate)
+    assert {one.state for one in rehearsal.cluster.jobs.values()} == {"finished"}

@@ -42,7 +42,7 @@ from tidemill.model.plan import (
     SubmitPurchase,
     Terminate,
 )
-from tidemill.model.pods import TakenBack
+from tidemill.model.pods import LetGo, TakenBack
 from tidemill.model.purchases import LaunchIntent, LaunchState, PurchaseState
 from tidemill.model.reasons import RecreateKind, TerminateKind
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
@@ -52,6 +52,8 @@ from tidemill.spec import Spec, names
 CONSOLE_LINES, CONSOLE_CHARACTERS = 20, 2_000
 # Longer than the longest rest between two attempts to admit the same.
 TAKEN_BACK_FORGOTTEN = timedelta(hours=1)
+# A node that Karpenter was left to launch is listed long before.
+LET_GO_FORGOTTEN = timedelta(minutes=10)
 ONE_TIME = timedelta(seconds=2)
 
 
@@ -66,6 +68,7 @@ class Actor:
         self.buyer = Buyer(spec, clock, cloud, ledger, lacks)
         self.rests = Rests(clock)
         self._taken_back: dict[str, TakenBack] = {}  # by workload
+        self._let_go: dict[str, LetGo] = {}  # likewise
 
     def carry_out(self, plan: Plan, go_on: Callable[[], bool] = lambda: True) -> tuple[Outcome, ...]:
         """Once `go_on` says no, what is left of the plan is not begun and has no outcome. Nor has a write that
@@ -88,6 +91,13 @@ class Actor:
             if now - back.last_at < TAKEN_BACK_FORGOTTEN
         }
         return tuple(self._taken_back.values())
+
+    @property
+    def let_go(self) -> tuple[LetGo, ...]:
+        """Lately: a node that Karpenter has not launched by then is not coming."""
+        now = self._clock.now()
+        self._let_go = {name: one for name, one in self._let_go.items() if now - one.at < LET_GO_FORGOTTEN}
+        return tuple(self._let_go.values())
 
     def _note_taken_back(self, workload: str) -> None:
         """All pods of a gang at one instant are one time."""
@@ -132,8 +142,10 @@ class Actor:
                 return self._launch(intent)
             case SettleLaunch(intent_id, failure=failure, short=short):
                 self._settle(intent_id, failure, short)
-            case Admit(pods, source_label, ends_at, pool=pool):
+            case Admit(pods, source_label, ends_at, pool=pool, workload=workload):
                 cluster.admit(pods, source_label, ends_at, pool)
+                if workload:
+                    self._let_go[workload] = LetGo(workload, self._clock.now())
             case MarkReady(node):
                 cluster.mark_ready(node)
             case StartDrain(node, reason):

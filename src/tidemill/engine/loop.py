@@ -135,10 +135,14 @@ class Engine:
         # 1 observe: what is true now
         began_s = self._now_s()
         try:
-            buyer = self._actor.buyer
+            actor, buyer = self._actor, self._actor.buyer
             uses = self._meter.uses(self._last_world)
             world = self._observer.look(
-                buyer.searches.values(), buyer.extension_searches.values(), uses, self._actor.taken_back
+                buyer.searches.values(),
+                buyer.extension_searches.values(),
+                uses,
+                actor.taken_back,
+                actor.let_go,
             )
         except PortError as error:
             log.warning("cannot observe: %s", error)

@@ -18,7 +18,7 @@ from tidemill.model.changes import changed_span
 from tidemill.model.errors import PortError, Refused, label
 from tidemill.model.nodes import Instance, Node, Overhead
 from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
-from tidemill.model.pods import DisruptionBudget, Pod, PodShape, TakenBack, Workload, daemon_requests
+from tidemill.model.pods import DisruptionBudget, LetGo, Pod, PodShape, TakenBack, Workload, daemon_requests
 from tidemill.model.purchases import Adoption, BlockUse, LaunchIntent, PurchaseIntent, Spending
 from tidemill.model.world import World
 from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
@@ -153,6 +153,7 @@ class Observer:
         extension_searches: Iterable[ExtensionSearch] = (),
         uses: tuple[BlockUse, ...] = (),
         taken_back: Iterable[TakenBack] = (),
+        let_go: Iterable[LetGo] = (),
     ) -> World:
         """Raises Retryable only if the cluster, or at the very first look AWS or the ledger, cannot be read."""
         view = self._cluster.view()
@@ -179,6 +180,7 @@ class Observer:
             spending=books.spending,
             overheads=self._overheads.known,
             taken_back=tuple(taken_back),
+            let_go=tuple(let_go),
             ledger_ok=ledger_ok,
             cloud_ok=cloud_ok,
             pods_by_node=pods_by_node,

@@ -96,6 +96,7 @@ class Admit:
     ends_at: datetime | None  # the source's deadline, so that the pod knows from its first moment
     reason: AdmitReason
     pool: str = ""  # empty: any
+    workload: str = ""  # whose they are, where Karpenter launches their nodes
 
 
 @dataclass(frozen=True, slots=True)

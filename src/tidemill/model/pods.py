@@ -175,6 +175,14 @@ class TakenBack:
     last_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Pods of this workload were admitted then so that Karpenter launches a node for them."""
+
+    workload: str
+    at: datetime
+
+
 class Method(StrEnum):
     """How a service leaves a source that ends."""
 

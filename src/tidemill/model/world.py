@@ -15,7 +15,7 @@ from tidemill.model.capacity import Reservation
 from tidemill.model.nodes import Node, Overhead
 from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
 from tidemill.model.planner_result import PlannerResult
-from tidemill.model.pods import DisruptionBudget, Pod, PodShape, TakenBack, Workload
+from tidemill.model.pods import DisruptionBudget, LetGo, Pod, PodShape, TakenBack, Workload
 from tidemill.model.purchases import NOTHING_SPENT, BlockUse, LaunchIntent, PurchaseIntent, Spending
 
 
@@ -43,6 +43,7 @@ class World:
     spending: Spending = NOTHING_SPENT
     overheads: tuple[Overhead, ...] = ()
     taken_back: tuple[TakenBack, ...] = ()  # lately, as far as this engine knows
+    let_go: tuple[LetGo, ...] = ()  # likewise
     ledger_ok: bool = True  # False: no purchases and no new launches; drains and terminations go on
     cloud_ok: bool = True  # False: reservations and instances are the last known ones, likewise
     pods_by_node: Mapping[str, tuple[Pod, ...]] = field(

@@ -18,6 +18,7 @@ from tidemill.decide.placement.packing import Packing, Placement, pack
 from tidemill.decide.placement.queue import members_of, stop_gang, waiting, wake_at_birthdays
 from tidemill.decide.queue_item import QueueItem, time_needed, useful_until
 from tidemill.model.capacity import Source, SourceKind
+from tidemill.model.nodes import INSTANCE_ENDED_STATES
 from tidemill.model.plan import Admit, Recreate
 from tidemill.model.pods import Pod
 from tidemill.model.reasons import (
@@ -39,6 +40,8 @@ BATCH_LONGEST = timedelta(seconds=10)
 # What was admitted and taken back is admitted again after 5 s, 10, 20 and at most ten minutes.
 FIRST_REST = timedelta(seconds=5)
 LONGEST_REST = timedelta(minutes=10)
+# What was let go for Karpenter is not taken back for as long as its instance may not be listed.
+UNLISTED_FOR = timedelta(minutes=2)
 _STARTING = {
     Phase.LAUNCHED: HoldKind.NODE_JOINS,
     Phase.JOINED: HoldKind.NODE_NOT_READY,
@@ -241,12 +244,13 @@ def _admit(
     kind: AdmitKind,
     name: str,
     count: int = 0,
+    workload: str = "",
 ) -> None:
     uids, end, pool = tuple(pod.uid for pod in item.pods), candidate.group.end, _pool_of(candidate)
     capped_to = _capped_to(item, candidate)
     expected = item.terms.expected if capped_to is not None else None
     reason = AdmitReason(kind, name, count, pool, expected, capped_to)
-    context.do(Admit(uids, candidate.group.source.label, end.deadline, reason, pool))
+    context.do(Admit(uids, candidate.group.source.label, end.deadline, reason, pool, workload))
 
 
 def _by_karpenter(candidate: CandidateNode) -> bool:
@@ -259,7 +263,7 @@ def _let_karpenter_see(context: DecisionContext, item: QueueItem, candidate: Can
     if item.gang is not None:
         splits = WarningReason(WarningKind.KARPENTER_SPLITS_GANG, _pool_of(candidate))
         context.warn(item.gang.name, splits)
-    _admit(context, item, candidate, AdmitKind.KARPENTER_LAUNCHES, label)
+    _admit(context, item, candidate, AdmitKind.KARPENTER_LAUNCHES, label, workload=item.pods[0].workload)
 
 
 def _capped_to(item: QueueItem, candidate: CandidateNode) -> timedelta | None:
@@ -346,6 +350,8 @@ def _batch_closes(pods: list[Pod]) -> datetime:
 
 def _take_back(context: DecisionContext, item: QueueItem) -> None:
     """It was admitted to a source that has no room any more: recreated and gated, it can be admitted elsewhere."""
+    if _karpenter_has_launched(context, item):
+        return
     reason = RecreateReason(RecreateKind.NO_ROOM_LEFT, item.pinned_to)
     if item.gang is not None:
         stop_gang(context, (pod for pod in members_of(context, item) if not pod.gated), reason)
@@ -358,3 +364,31 @@ def _take_back(context: DecisionContext, item: QueueItem) -> None:
         else:
             waits = HoldReason(HoldKind.NO_ROOM_LEFT, name=item.pinned_to)
             context.hold(pod, "gang" if item.gang is not None else "held", waits)
+
+
+def _karpenter_has_launched(context: DecisionContext, item: QueueItem) -> bool:
+    """It was let go a moment ago, and a slot of its source is taken by an instance that AWS does not list yet: that is
+    the one that Karpenter launched for it."""
+    workload, now = item.pods[0].workload, context.now
+    let_go = next((one for one in context.world.let_go if one.workload == workload), None)
+    if let_go is None or now >= let_go.at + UNLISTED_FOR:
+        return False
+    for reservation in context.world.reservations:
+        if reservation.source.label != item.pinned_to:
+            continue
+        listed = sum(
+            node.instance is not None
+            and node.instance.source == reservation.source
+            and node.instance.state not in INSTANCE_ENDED_STATES
+            for node in context.world.nodes
+        )
+        if reservation.count - reservation.available <= listed:
+            return False
+        context.wake(let_go.at + UNLISTED_FOR)
+        reason = HoldReason(
+            HoldKind.KARPENTER_LAUNCHES, name=reservation.instance_type, source=reservation.source.label
+        )
+        for pod in item.pods:
+            context.hold(pod, "launching", reason)
+        return True
+    return False
