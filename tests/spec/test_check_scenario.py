@@ -89,3 +89,17 @@ def test_the_crash_steps_are_the_calls_of_the_ports() -> None:
     }
     assert set(ENGINE_CALLS) == public - {"durable", "deployment"}  # facts about the ledger, not calls
     assert {step for step in CRASH_STEPS if step} <= ACCEPTED_STEPS
+
+
+@pytest.mark.parametrize("limits", ["{nodes: 2}", "{gpus: 23}", "{cpu: 384}"])
+def test_a_block_of_more_nodes_than_the_limits_of_its_pools_is_warned_of(read: Reader, limits: str) -> None:
+    block_pool = pool("sources: [{type: block}]", limits=limits)
+    for of in ("pool: training", ""):
+        played = scenario(f"reservations: [{block('b', duration='3d', more=of)}]")
+        (warning,) = read(joined(NODE_CLASS, block_pool, played)).warnings
+        assert (
+            "the limits of pool 'training' allow 2 x p5.48xlarge, and this one has 4: the others are paid for and never"
+            " run; raise 'limits'"
+        ) in warning.message
+    enough = pool("sources: [{type: block}]", limits="{nodes: 4}")
+    assert not read(joined(NODE_CLASS, enough, played)).problems

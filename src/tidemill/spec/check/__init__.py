@@ -46,6 +46,7 @@ RULES = (
     plans.hours_on_demand_have_a_source,
     plans.calendars_are_where_subnets_are,
     scenario.reservations_could_exist,
+    scenario.limits_hold_their_blocks,
     scenario.extensions_could_be_bought,
     scenario.rolls_name_a_node_class,
     scenario.decisions_name_a_window,

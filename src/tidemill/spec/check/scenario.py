@@ -12,7 +12,7 @@ from tidemill.model import ec2_facts
 from tidemill.model.ec2_facts import DAY
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check.document_set import DocumentSet, LocatedDocument
-from tidemill.spec.compute_pool import ComputePool
+from tidemill.spec.compute_pool import Allowance, ComputePool
 from tidemill.spec.default_durations import BOOT
 from tidemill.spec.document import Document
 from tidemill.spec.located_yaml import Path
@@ -42,6 +42,25 @@ def reservations_could_exist(documents: DocumentSet) -> Iterator[Problem]:
             yield from _overlap_could_be(scenario, (*path, "overlap"), reservation)
             if reservation.type == "block":
                 yield from _block_could_be_sold(documents, scenario, path, reservation)
+
+
+def limits_hold_their_blocks(documents: DocumentSet) -> Iterator[Problem]:
+    """A block is paid for whole, whatever its pools may use of it. A pool without limits has a warning of its own."""
+    pools = [pool.model for pool in documents.all(ComputePool)]
+    for scenario in documents.all(Scenario):
+        for index, block in enumerate(scenario.model.spec.reservations):
+            kind = documents.catalog.types.get(block.instance_type)
+            users = [pool for pool in pools if _usable(block, pool)]
+            if kind is None or not users or any(pool.spec.limits is None for pool in users):
+                continue
+            most = sum(Allowance.of(pool.spec.limits).most(kind) // 1 for pool in users)
+            if most < block.count:
+                names = ", ".join(quoted(pool.name) for pool in users)
+                message = (
+                    f"the limits of {'pool' if len(users) == 1 else 'pools'} {names} allow {int(most)} x {kind.name},"
+                    f" and this one has {block.count}: the others are paid for and never run; raise 'limits'"
+                )
+                yield scenario.warning(("reservations", index, "count"), message, "limits")
 
 
 def _block_could_be_sold(
