@@ -339,6 +339,7 @@ class HoldKind(StrEnum):
     NOTHING_LASTS = "nothing-lasts"  # need
     KEPT_FOR_LARGER = "kept-for-larger"  # at: from when
     KEPT_FOR_IT = "kept-for-it"  # name: the source; at: when the last of its nodes is free
+    BLOCK_NEEDS_LIMITS = "block-needs-limits"  # name: the reservation; at: when it has nodes
     ROOM_COMES = "room-comes"  # instead of a node by the hour; name: the node or reservation; at: from when
     PREEMPTING = "preempting"  # count: pods of lower priority that leave for it; name: the source; at: when
     POD_RULES = "pod-rules"

@@ -63,6 +63,10 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
     HoldKind.NOTHING_LASTS: "it needs {need} and nothing in pool {pool} lasts that long",
     HoldKind.KEPT_FOR_LARGER: "the free nodes of pool {pool} are kept from {at} for a larger job that came before",
     HoldKind.KEPT_FOR_IT: "nodes of {name} are kept for it; the last of them is free about {at}",
+    HoldKind.BLOCK_NEEDS_LIMITS: (
+        "{name} is paid for and has room for it about {at}; on a node by the hour it would keep nodes of that block"
+        " out, because the limits of its pool do not hold both"
+    ),
     HoldKind.ROOM_COMES: "{name} has room for it about {at}; that is waited for before a node by the hour is launched",
     HoldKind.PREEMPTING: (
         "{count:pod} of lower priority must save and leave {name} for it; it could start about {at}"

@@ -16,6 +16,7 @@ from tidemill.decide.deadlines import End
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateNode, Candidates, Stage
+from tidemill.decide.placement.near_blocks import waiting_for_blocks
 from tidemill.decide.placement.packing import Packing
 from tidemill.decide.placement.pool_explanation import coming, end_of
 from tidemill.decide.pool_templates import PoolTemplate
@@ -78,13 +79,16 @@ def wait_for_room(context: DecisionContext, packing: Packing, candidates: Candid
             room = _take(context, item, rooms)
             if room is not None and item in going:
                 found[item] = room
+    for_blocks = waiting_for_blocks(context, packing, candidates, nodes)
+    found.update((item, room) for item, room in for_blocks.items() if item not in found)
     waiting = _whole_nodes(packing, nodes, found)
     if not waiting:
         return
     for item in waiting:
         since, name = found[item]
         context.wake(since + timedelta(seconds=1))  # if it is not free then, a node is launched
-        reason = HoldReason(HoldKind.ROOM_COMES, name=name, at=since)
+        kind = HoldKind.BLOCK_NEEDS_LIMITS if for_blocks.get(item) == found[item] else HoldKind.ROOM_COMES
+        reason = HoldReason(kind, name=name, at=since)
         for pod in item.pods:
             context.told_instead[pod.uid] = context.unmet_of(pod, "held", reason, since)
     for node in nodes.values():
