@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.decide.builders import BLOCK, NOW, OWNER, ago, ahead, block, node, plan, pod, pool, spec, world
-from tests.decide.purchases import buying, intent
+from tests.decide.purchases import buying, envelope, intent
 from tidemill.decide import decide
 from tidemill.model.alerts import Alert, AlertKind, Severity
 from tidemill.model.capacity import ReservationState
@@ -255,6 +255,13 @@ def test_the_last_day_to_extend_a_block_is_told_where_its_demand_goes_on():
 )
 def test_a_block_that_need_not_be_extended_is_no_alert(things: list[Any]):
     assert holding(going_on(), world(things)) == []
+
+
+def test_a_block_whose_extension_may_have_been_bought_is_told_as_that_and_not_with_an_end_that_aws_does_not_show():
+    bound = envelope(latest_start=ahead("24h"), earliest_end=ahead("3d"))
+    may_be = intent("unknown", extends="cr-1", window="week", envelope=bound, end=ahead("3d"))
+    told = alerts(going_on(), world(block(ends_in="24h"), may_be), Plan(), ())
+    assert not [one for one in told if one.kind is AlertKind.EXTENSION_CLOSING]
 
 
 @pytest.mark.requirement("NT-1")

@@ -138,12 +138,13 @@ def not_filled(plan: Plan) -> Iterator[Alert]:
 
 
 def _closing(spec: Spec, world: World) -> Iterator[Alert]:
-    """Blocks that end before the demand they serve, where nothing else covers the rest."""
-    near = {reservation.id for reservation in world.reservations if _is_near(spec, world, reservation)}
+    """Blocks that end before the demand they serve, where nothing else covers the rest. One whose extension was
+    submitted is left out until its outcome is known: that has an alert of its own."""
+    near = {one.id: one.end for one in world.reservations if _is_near(spec, world, one)}
     if not near:
         return
     held = with_expected(world.reservations, world.purchases, spec.platform.spec.deployment, firm=True)
-    for block in (one for one in held if one.id in near):
+    for block in (one for one in held if one.id in near and one.end == near[one.id]):
         for plan in spec.plans.values():
             short = _lacks_without(spec, world.now, held, plan, block)
             if short:
