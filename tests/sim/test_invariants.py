@@ -308,8 +308,11 @@ def test_every_approval_policy_buys_exactly_when_it_should(
     assert len(rehearsal.cloud.purchases) == bought
 
 
-def test_an_engine_that_does_nothing_breaks_no_safety_invariant() -> None:
-    rehearsal = scenario_with(reservations=[given.block()], jobs=[given.job()]).run(decide=idle)
+def test_an_engine_that_does_nothing_breaks_no_safety_invariant_but_leaves_a_pod_waiting() -> None:
+    rehearsal = scenario_with(reservations=[given.block()], jobs=[given.job()]).prepare(decide=idle)
+    with pytest.raises(InvariantViolated) as caught:
+        rehearsal.run()
+    assert caught.value.number == 19
     assert not [one for one in rehearsal.done if isinstance(one.action, Launch | Terminate)]
 
 

@@ -110,7 +110,7 @@ CASES: dict[str, tuple[int, PreparedScenario, dict[str, Any]]] = {
     "buys twice": (3, PURCHASE, {"cloud": mutants.RetryingCloud}),
     "overflows over its cap": (3, OVERFLOWING, {"decide": deciding_by(mutants.without_caps)}),
     "never drains": (4, LONG_WORK, {"decide": without(StartDrain, Evict, ForceDelete)}),
-    "drains ten minutes late": (4, LONG_WORK, {"decide": mutants.ten_minutes_late}),
+    "believes in ends ten minutes later": (20, LONG_WORK, {"decide": mutants.ten_minutes_late}),
     "kills without grace": (5, ONE_BLOCK, {"decide": deciding_wrongly(mutants.kills_at_once)}),
     "ends nodes under their pods": (
         5,
@@ -140,7 +140,7 @@ CASES: dict[str, tuple[int, PreparedScenario, dict[str, Any]]] = {
         {"decide": deciding_wrongly(mutants.lets_go_when_more_are_asked_for)},
     ),
     "repeats itself": (10, ONE_BLOCK, {"decide": deciding_wrongly(mutants.opens_nodes_for_ever)}),
-    "goes round in circles": (10, ONE_BLOCK, {"decide": deciding_wrongly(mutants.restarts_jobs_for_ever)}),
+    "goes round in circles": (18, ONE_BLOCK, {"decide": deciding_wrongly(mutants.restarts_jobs_for_ever)}),
     "launches and gives back in turn": (
         14,
         WARM,

@@ -33,10 +33,11 @@ class ExtensionPurchase:
     start: datetime  # the end it had
     to: datetime
     fee_usd: int
-    offer_id: str = ""  # empty: somebody did it in the console
+    offer_id: str = ""
     seen_at: datetime | None = None  # from when the history shows it
     settled_at: datetime | None = None
     paid: bool = False
+    by_hand: bool = False  # somebody did it in the console
 
     @property
     def as_extension(self) -> Extension:
@@ -116,7 +117,7 @@ class ExtensionPurchases:
         fee_usd = block_fee_usd(self._catalog.types[block.instance_type], block.count, by) or 0
         id_ = seeded_id("cbe", self._seed, "by-hand", block.id, str(len(self.bought)))
         offer = ExtensionOffer(id_, block.id, end, end + by, fee_usd)
-        self._sell(block, offer, pays=pays, settles_after=settles_after)
+        self._sell(block, offer, pays=pays, settles_after=settles_after).by_hand = True
 
     # --- one sale -----------------------------------------------------------------------------------
 

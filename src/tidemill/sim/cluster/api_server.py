@@ -83,6 +83,7 @@ class ApiServer:
         self.pods_on_source: Counter[str] = Counter()  # by source label, bound non-daemon pods
         self.emptied_at: dict[str, datetime] = {}  # source label -> when the last of them left
         self.pod_runs: list[PodRun] = []  # non-daemon pods that ended
+        self.starts: list[Pod] = []  # non-daemon pods as they started
         # Counters: a reader that has seen the same value knows that nothing changed.
         self.pod_changes = 0
         self.node_changes = 0
@@ -163,6 +164,8 @@ class ApiServer:
             self._pod_moved(pod, +1)
         if pod.phase is PodPhase.RUNNING and (before is None or before.phase is not PodPhase.RUNNING):
             self._count_used(pod, +1)
+            if not pod.daemon:
+                self.starts.append(pod)
         held = pod.gated or pod.held_by_others or pod.uid in self.shown_only
         if pod.node or held or pod.deleting_until is not None:
             self.waiting.pop(pod.uid, None)

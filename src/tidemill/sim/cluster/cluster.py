@@ -22,7 +22,7 @@ from tidemill.ports import ClusterView
 from tidemill.sim.cluster.api_server import ApiServer
 from tidemill.sim.cluster.deadline_agent import DeadlineAgents
 from tidemill.sim.cluster.jobs import Jobs
-from tidemill.sim.cluster.kubelet import Eviction, Kubelets, PodOwner
+from tidemill.sim.cluster.kubelet import Eviction, Kubelets, PodOwner, Stop
 from tidemill.sim.cluster.node_lifecycle import NodeLifecycle
 from tidemill.sim.cluster.scheduler import Scheduler
 from tidemill.sim.cluster.services import Services
@@ -68,6 +68,7 @@ class SimCluster(ClusterTruth):
         self._view = ClusterView((), (), (), {})
         self.evictions: list[Eviction] = []
         self.cut_short: list[Eviction] = []  # those with less grace than the pod's own
+        self.stops: list[Stop] = []
 
     # --- ports.Cluster ------------------------------------------------------------------------------
 
@@ -204,10 +205,12 @@ class SimCluster(ClusterTruth):
         given_s = own_s if grace_s is None else grace_s
         drain = self._api.node(pod.node).drain_reason
         reason = sentence(drain) if drain is not None else "the node is not drained"
-        row = Eviction(self._timeline.now(), pod.full_name, pod.node, forced, given_s, reason)
+        now = self._timeline.now()
+        row = Eviction(now, pod.full_name, pod.node, forced, given_s, reason)
         self.evictions.append(row)
         if given_s < own_s:
             self.cut_short.append(row)
+        self.stops.append(Stop(row, pod, by_agent=bool(by)))
         kind = "pod-force-deleted" if forced else "pod-told-by-agent" if by else "pod-evicted"
         how = f"from {pod.node}{f' by {by}' if by else ''} with {given_s} s of its {own_s} s grace"
         self._journal.add(kind, pod.full_name, f"{how}: {reason}")

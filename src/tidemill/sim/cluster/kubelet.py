@@ -60,6 +60,15 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """A pod as it was when the engine, or the agent of its node, told it to go."""
+
+    eviction: Eviction
+    pod: Pod
+    by_agent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Kill:
     """A pod that died with its node. Without a deletion before it, it had no grace at all."""
 

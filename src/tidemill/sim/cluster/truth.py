@@ -77,6 +77,11 @@ class ClusterTruth:
         return self._kubelets.kills
 
     @property
+    def starts(self) -> Sequence[Pod]:
+        """Every start of a pod of a workload so far, in order, as the pod was then."""
+        return self._api.starts
+
+    @property
     def pods(self) -> Mapping[str, Pod]:
         """By uid, unfinished ones."""
         return self._api.pods

@@ -1,8 +1,8 @@
-"""The sixteen invariants, checked on the simulator's own state and never on what the engine believes.
+"""The twenty-one invariants, checked on the simulator's own state and never on what the engine believes.
 
 Safety invariants hold at every instant, the others within a stated bound. A violation stops the run with the seed, the
 instant and the objects, so that it can be replayed. Each check is in the module of its subject: capacity, money,
-deadlines, plans, workloads, services, purchases, idle nodes, thrash, promises, reported money.
+deadlines, plans, workloads, services, purchases, idle nodes, starts of pods, thrash, promises, reported money.
 """
 
 from __future__ import annotations
@@ -12,16 +12,22 @@ from itertools import chain
 
 from tidemill.engine.loop import Tick
 from tidemill.model.purchases import PurchaseState
+from tidemill.sim.invariants.bought import Bought
 from tidemill.sim.invariants.capacity import ForeignInstances, check_blocks, check_limits
 from tidemill.sim.invariants.could_run import CouldRun
 from tidemill.sim.invariants.deadlines import Deadlines
+from tidemill.sim.invariants.hourly_nodes import HourlyNodes
 from tidemill.sim.invariants.idle_nodes import IdleNodes
-from tidemill.sim.invariants.money import Overflow, check_purchases
+from tidemill.sim.invariants.left_waiting import LeftWaiting
+from tidemill.sim.invariants.money import Overflow
 from tidemill.sim.invariants.plans import Plans
 from tidemill.sim.invariants.promises import Promises
-from tidemill.sim.invariants.reported_money import ReportedMoney
-from tidemill.sim.invariants.services import check_services
+from tidemill.sim.invariants.reported_money import ReportedMoney, check_found
+from tidemill.sim.invariants.services import check_replicas, check_services
+from tidemill.sim.invariants.starts import Starts
+from tidemill.sim.invariants.stops import Stops
 from tidemill.sim.invariants.thrash import Thrash
+from tidemill.sim.invariants.told_ends import ToldEnds
 from tidemill.sim.invariants.truth import Findings, Truth, Violation
 from tidemill.sim.invariants.usable_purchases import UsablePurchases
 from tidemill.sim.invariants.workloads import Gangs, Orphans
@@ -46,6 +52,11 @@ SENTENCES = {
     14: "nodes of a pool are launched and ended again without having taken work",
     15: "what a person was told did not come true",
     16: "money that is shown does not add up",
+    17: "a job was started where it may not run, or has no time",
+    18: "work was stopped for nothing, or without having been asked to save",
+    19: "a pod waits although a node for it could be launched",
+    20: "a pod or a node was not told when it ends",
+    21: "a node by the hour is kept without work",
 }
 # What is true for minutes, or costs by the hour, need not be looked at every second.
 LOOK_EVERY = timedelta(minutes=1)
@@ -62,12 +73,13 @@ class Invariants:
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         self._cloud_seen: object = None
-        self._purchases_seen = 0
         self._looked_at = self._looked_for_orphans_at = self._looked_at_money_at = truth.now()
         self._foreign_instances, self._endings, self._plans = ForeignInstances(), Deadlines(), Plans()
         self._gangs, self._orphans, self._overflow = Gangs(), Orphans(), Overflow()
         self._usable, self._idle_nodes, self._thrash = UsablePurchases(), IdleNodes(), Thrash()
         self._promises, self._could_run, self._reported = Promises(), CouldRun(), ReportedMoney()
+        self._bought, self._starts, self._stops = Bought(), Starts(), Stops()
+        self._left_waiting, self._told, self._hourly = LeftWaiting(), ToldEnds(), HourlyNodes()
         self._looked_at_views_at = truth.now()
 
     def check(self, now: datetime) -> Violation | None:
@@ -94,6 +106,8 @@ class Invariants:
         truth = self._truth
         yield from self._endings.check(truth)
         yield from check_services(truth)
+        yield from self._starts.check(truth)
+        yield from self._stops.check(truth)
         cloud_changed = truth.cloud.changes != self._cloud_seen
         if cloud_changed:
             self._cloud_seen = truth.cloud.changes
@@ -101,9 +115,7 @@ class Invariants:
             yield from check_limits(truth)
             yield from self._foreign_instances.check(truth)
             yield from self._thrash.check(truth)
-        if len(truth.cloud.purchases) != self._purchases_seen:
-            self._purchases_seen = len(truth.cloud.purchases)
-            yield from check_purchases(truth)
+        yield from self._bought.check(truth)
         yield from self._usable.check(truth)
         yield from self._bounded(now, cloud_changed)
 
@@ -114,10 +126,15 @@ class Invariants:
         if cloud_changed or now >= self._looked_at_money_at + LOOK_AT_MONEY_EVERY:
             self._looked_at_money_at = now
             yield from self._overflow.check(self._truth)
+            yield from check_found(self._truth)
         if now >= self._looked_for_orphans_at + LOOK_FOR_ORPHANS_EVERY:
             self._looked_for_orphans_at = now
             yield from self._orphans.check(self._truth)
+            yield from check_replicas(self._truth)
             yield from self._idle_nodes.check(self._truth)
+            yield from self._left_waiting.check(self._truth)
+            yield from self._hourly.check(self._truth)
+            yield from self._told.check(self._truth)
 
 
 def still_unknown(ledger: MemoryLedger) -> tuple[str, ...]:

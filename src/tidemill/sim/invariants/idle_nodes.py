@@ -54,10 +54,10 @@ class IdleNodes:
     def check(self, truth: Truth) -> Findings:
         now, before, self._since = truth.now(), self._since, {}
         idle = _idle_nodes(truth)
-        kinds = _waiting(truth) if idle else []
+        kinds = waiting_items(truth) if idle else []
         if not kinds:
             return
-        replicas = _replicas(truth)
+        replicas = replicas_by_source(truth)
         gangs = [items[0] for items in kinds if len(items[0]) > 1]
         for items in kinds:
             for nodes in _rooms(truth, items, idle) if not _keeps_itself_apart(items[0]) else ():
@@ -98,7 +98,7 @@ def _idle_nodes(truth: Truth) -> list[_Idle]:
     return found
 
 
-def _waiting(truth: Truth) -> list[list[Item]]:
+def waiting_items(truth: Truth) -> list[list[Item]]:
     """Pods that wait alone and gangs that wait whole, the oldest first; those that fit on the same nodes together."""
     kinds: dict[tuple[object, ...], list[Item]] = {}
     gangs: dict[tuple[str, str], Item] = {}
@@ -143,18 +143,22 @@ def _keeps_itself_apart(item: Item) -> bool:
 def _has_time(truth: Truth, pod: Pod, node: _Idle, replicas: Replicas) -> bool:
     """It would be done, or have written its first checkpoint, well before the node is emptied."""
     deadline = truth.deadline_of(node.history)
-    if deadline is None:
-        return True
-    terms, rules = pod.terms, node.pool.spec
+    here = replicas.get(node.history.now.source.label, [])
+    return deadline is None or truth.now() + time_to_use(pod, node.pool, here) <= deadline
+
+
+def time_to_use(pod: Pod, pool: ComputePool, here: list[Pod]) -> timedelta:
+    """How long a node must last for a pod that goes there now: more than it needs. `here`: replicas of services on the
+    same source, which move before it ends."""
+    terms, rules = pod.terms, pool.spec
     said = terms.expected if terms.expected is not None else rules.default_duration
     run = None if said is None else min(said, rules.max_expected_duration)
     if terms.checkpoint_every is not None:
         first = terms.checkpoint_every + terms.checkpoint_time
         run = first if run is None else min(run, first)
     leaving = terms.grace + terms.checkpoint_time + (rules.drain.lead or _NOTHING)
-    here = replicas.get(node.history.now.source.label, [])
     moving = sum((other.terms.load + other.terms.grace for other in here), _NOTHING)
-    return truth.now() + terms.load + (run or _NOTHING) + leaving + moving + TIME_SLACK <= deadline
+    return terms.load + (run or _NOTHING) + leaving + moving + TIME_SLACK
 
 
 def _kept_for_others(
@@ -168,7 +172,7 @@ def _kept_for_others(
     return len(nodes) <= sum(len(pods) for source, pods in replicas.items() if source != here)
 
 
-def _replicas(truth: Truth) -> Replicas:
+def replicas_by_source(truth: Truth) -> Replicas:
     """Replicas of services, by the source they run on."""
     sources = {node.name: node.source for node in truth.cluster.nodes.values() if node.gone_at is None}
     found: Replicas = {}

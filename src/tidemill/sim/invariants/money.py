@@ -1,16 +1,15 @@
-"""3: one purchase per intent, never without approval, never over a ceiling; overflow inside its caps.
+"""3, by the hour: overflow keeps its caps and the month's budget. What was bought is judged in `bought`.
 
-What AWS sold is compared with what people said and with the documents; the engine's own sums are not used.
+What AWS charges is compared with the documents; the engine's own sums are not used.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime, timedelta
 from itertools import islice
 
 from tidemill.model.capacity import SourceKind
-from tidemill.model.purchases import PurchaseIntent
+from tidemill.sim.cloud.extensions import ExtensionPurchase
 from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.cloud.purchases import Purchase
 from tidemill.sim.invariants.truth import Findings, Truth
@@ -21,73 +20,6 @@ HOURLY = (SourceKind.SPOT, SourceKind.ON_DEMAND)
 CENT = 0.01  # sums of floats
 # An engine that was absent or throttled cannot stop what runs: what that cost in the last hours does not count.
 FORGIVEN_OVER = timedelta(hours=3)
-
-
-def check_purchases(truth: Truth) -> Findings:
-    """Over everything bought for us so far; looked at when something was bought."""
-    bought = [purchase for purchase in truth.cloud.purchases if purchase.intent_id]
-    intents = {intent.id: intent for intent in truth.ledger.purchases()}
-    for intent_id, count in Counter(purchase.intent_id for purchase in bought).items():
-        if count > 1:
-            yield 3, (intent_id, f"bought {count} times")
-    for purchase in bought:
-        intent = intents.get(purchase.intent_id)
-        if intent is None:
-            yield 3, (purchase.intent_id, "nobody had written it down")
-        elif not _approved(truth, purchase, intent):
-            yield 3, (purchase.intent_id, *purchase.reservation_ids, "nobody had approved it")
-        elif why := _outside(truth, purchase, intent):
-            yield 3, (purchase.intent_id, *purchase.reservation_ids, why)
-    now = truth.now()
-    spent = spent_usd(truth, now)
-    if bought and bought[-1].at == now and spent > truth.spec.platform.spec.budget.monthly_usd + CENT:
-        yield 3, (bought[-1].intent_id, f"${spent:,.0f} this month")
-
-
-def _approved(truth: Truth, purchase: Purchase, intent: PurchaseIntent) -> bool:
-    policy = truth.spec.platform.spec.approval
-    if any(not verdict.approved and verdict.at <= purchase.at for verdict in intent.verdicts):
-        return False
-    yes = {
-        verdict.who
-        for verdict in intent.verdicts
-        if verdict.approved
-        and verdict.at <= purchase.at
-        and verdict.who != intent.proposer
-        and (not policy.approvers or verdict.who in policy.approvers)
-    }
-    if policy.mode == "auto" and purchase.fee_usd <= policy.auto_max_fee_usd:
-        return True
-    return policy.mode != "propose" and len(yes) >= (2 if policy.mode == "two" else 1)
-
-
-def _outside(truth: Truth, purchase: Purchase, intent: PurchaseIntent) -> str:
-    """What about the purchase the approval did not cover; empty: nothing."""
-    envelope, offer = intent.envelope, purchase.offer
-    plan = truth.spec.plans.get(intent.plan)
-    # A plan or a window can only lower the platform's ceiling, and 0 there says nothing.
-    lower = [plan.spec.budget.per_purchase_usd] if plan and plan.spec.budget else []
-    lower += [
-        window.max_fee_usd for window in (plan.spec.demand if plan else ()) if window.name == intent.window
-    ]
-    ceilings = [truth.spec.platform.spec.budget.per_purchase_usd, *(usd for usd in lower if usd)]
-    if purchase.fee_usd > min(ceilings):
-        return f"${purchase.fee_usd:,} is over the ceiling of one purchase"
-    if purchase.fee_usd > envelope.max_fee_usd:
-        return f"${purchase.fee_usd:,} is over the approved ${envelope.max_fee_usd:,}"
-    if purchase.at > envelope.expires_at:
-        return "its approval had expired"
-    if (offer.instance_type, offer.count) != (envelope.instance_type, envelope.count):
-        return f"{offer.count} x {offer.instance_type} was not what was approved"
-    if (
-        not envelope.earliest_start <= offer.start <= envelope.latest_start
-        or offer.end < envelope.earliest_end
-    ):
-        return "its dates are not the approved ones"
-    return ""
-
-
-# --- by the hour --------------------------------------------------------------------------------------
 
 
 class Overflow:
@@ -147,17 +79,20 @@ def _forgiven(truth: Truth, rate: float, now: datetime) -> float:
 
 
 def spent_usd(truth: Truth, now: datetime) -> float:
-    """Fees of blocks bought for us and hourly money of our instances, this calendar month. What could not be paid is
-    no money spent."""
-    fees = sum(
-        purchase.fee_usd
-        for purchase in truth.cloud.purchases
-        if purchase.intent_id
-        and (purchase.at.year, purchase.at.month) == (now.year, now.month)
-        and (purchase.paid or purchase.settled_at is None)
-    )
-    return fees + sum(
+    """Fees of what the engine bought and hourly money of our instances, this calendar month."""
+    return fees_usd(truth, now) + sum(
         _usd(history, now) for history in _this_month(truth, now) if history.now.owner == truth.owner
+    )
+
+
+def fees_usd(truth: Truth, now: datetime) -> int:
+    """Of blocks and of extensions, this calendar month. What could not be paid is no money spent."""
+    sold: list[Purchase | ExtensionPurchase] = [*truth.cloud.purchases]
+    sold += [extension for extension in truth.cloud.bought_extensions if not extension.by_hand]
+    return sum(
+        one.fee_usd
+        for one in sold
+        if (one.at.year, one.at.month) == (now.year, now.month) and (one.paid or one.settled_at is None)
     )
 
 

@@ -54,6 +54,17 @@ class ReportedMoney:
         yield from _check_costs(truth, now)
 
 
+def check_found(truth: Truth) -> Findings:
+    """A purchase whose answer was lost is found once AWS shows it: until then its money is in doubt."""
+    doubted = {intent.id for intent in truth.ledger.purchases() if intent.state in IN_DOUBT}
+    for purchase in truth.cloud.purchases if doubted else ():
+        settled = purchase.settled_at
+        if purchase.intent_id not in doubted or not purchase.paid or settled is None:
+            continue
+        if truth.able_for(settled, truth.now()) > SETTLED_FOR:
+            yield 16, (purchase.intent_id, *purchase.reservation_ids, "bought, and nobody looked")
+
+
 def _all_settled(truth: Truth, now: datetime) -> bool:
     """No purchase is in doubt, and none was made or paid within the last hours."""
     made = [purchase.settled_at or now for purchase in truth.cloud.purchases]

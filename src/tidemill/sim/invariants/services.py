@@ -43,6 +43,14 @@ def check_services(truth: Truth) -> Findings:
             yield 9, (service.name, f"{service.ready} ready since {format_instant(since)}")
 
 
+def check_replicas(truth: Truth) -> Findings:
+    """A hand-over adds at most as many replicas as there are, and takes them back."""
+    for service in truth.cluster.services.values():
+        asked = sum(one.replicas for one in service.sets)
+        if service.stopped is None and asked > 2 * service.replicas:
+            yield 9, (service.name, f"{asked} replicas where {service.replicas} are asked for")
+
+
 @dataclass(frozen=True, slots=True)
 class _Way:
     """A way to move all replicas: onto nodes of which of its sets, and how long it takes."""
@@ -155,7 +163,7 @@ def _slots(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since: dat
         lasts = held.end is None or held.end - now > timedelta(hours=2)
         if held.state is not ReservationState.ACTIVE or held.start > since - SLOT_TRIED or not lasts:
             continue
-        if not pool.spec.serves(service.namespace) or not any(_takes(one, held) for one in pool.spec.sources):
+        if not pool.spec.serves(service.namespace) or not any(takes(one, held) for one in pool.spec.sources):
             continue
         kind = truth.spec.catalog.types[held.instance_type]
         labels = {
@@ -171,7 +179,7 @@ def _slots(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since: dat
     return seats
 
 
-def _takes(source: SourceSpec, held: Reservation) -> bool:
+def takes(source: SourceSpec, held: Reservation) -> bool:
     return (
         source.type == held.kind.value
         and (not source.zones or held.zone in source.zones)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from tidemill.model.purchases import LaunchState
 from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.cluster.workloads import JobTruth
 from tidemill.sim.invariants.truth import Findings, Truth
@@ -14,6 +15,8 @@ JOIN_BOUND = timedelta(minutes=25)
 READY_BOUND = timedelta(minutes=30)
 # An emptied node is terminated in the next tick; ten minutes are a resync, the rest a throttled API.
 EMPTY_BOUND = timedelta(minutes=15)
+# Lists show an instance within minutes; an intent whose instances never show expires.
+SETTLE_BOUND = timedelta(hours=1)
 # 8: a member that leaves has its grace, and only its replacement proves the loss. Then the survivors are told to stop
 # at once; those that are going are neither admitted nor started.
 GANG_BOUND = timedelta(minutes=10)
@@ -39,6 +42,20 @@ class Orphans:
             why, since, bound = _useless(truth, history)
             if since is not None and truth.able_for(since, now) > bound:
                 yield 7, (history.now.id, f"{why} since {format_instant(since)}")
+        yield from _left_over(truth)
+
+
+def _left_over(truth: Truth) -> Findings:
+    """Node objects whose instance is gone, and launches that count as under way although their instances are there."""
+    now = truth.now()
+    for kube in truth.cluster.view().nodes:
+        history = truth.cloud.instance_histories.get(kube.instance_id)
+        ended = history.terminated_at if history is not None and history.now.owner == truth.owner else None
+        if ended is not None and truth.able_for(ended, now) > JOIN_BOUND:
+            yield 7, (kube.name, f"a node without an instance since {format_instant(ended)}")
+    for intent in truth.ledger.launches():
+        if intent.state is LaunchState.LAUNCHED and truth.able_for(intent.written_at, now) > SETTLE_BOUND:
+            yield 7, (intent.id, f"a launch under way since {format_instant(intent.written_at)}")
 
 
 def _works(truth: Truth, history: InstanceHistory) -> bool:

@@ -1,0 +1,64 @@
+"""20: whoever runs on a node that ends has been told when; and so has the node, where an agent goes by it.
+
+The annotation `tidemill.dev/ends-at` is all that a pod, or an agent without an engine, knows of its deadline. Money
+that runs out is our own end and moves all the time: nothing is judged there.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tidemill.model.capacity import PREPAID
+from tidemill.sim.invariants.truth import Findings, Truth
+from tidemill.spec.compute_pool import Provisioner
+from tidemill.spec.units import format_instant
+
+LOOK_EVERY = timedelta(minutes=30)
+# An end that moved by less is not told again; a little more for the minutes of a tick.
+MOVED = timedelta(minutes=3)
+# Told at the next tick; twice a resync and a throttled API.
+TOLD_BOUND = timedelta(minutes=25)
+
+
+class ToldEnds:
+    def __init__(self) -> None:
+        self._looked_at: datetime | None = None
+        self._wrong_since: dict[str, datetime] = {}
+
+    def check(self, truth: Truth) -> Findings:
+        now = truth.now()
+        if self._looked_at is not None and now < self._looked_at + LOOK_EVERY:
+            return
+        self._looked_at, before, self._wrong_since = now, self._wrong_since, {}
+        # EKS keeps to the end that a block had when the group was made: an extension does not reach it.
+        extended = {extension.reservation_id for extension in truth.cloud.bought_extensions}
+        for history in truth.ours():
+            if history.now.provisioner == Provisioner.MANAGED.value and history.now.source.id in extended:
+                continue
+            if history.now.source.kind not in PREPAID and history.now.ends_at is None:
+                continue
+            deadline = truth.deadline_of(history)
+            if deadline is None or deadline <= now:
+                continue
+            for about, told in _told(truth, history.now.id):
+                if told is not None and abs(told - deadline) <= MOVED:
+                    continue
+                since = self._wrong_since[about] = before.get(about, now)
+                if truth.able_for(since, now) > TOLD_BOUND:
+                    says = format_instant(told) if told is not None else "nothing"
+                    yield 20, (about, f"was told {says}, and ends {format_instant(deadline)}")
+
+
+def _told(truth: Truth, instance_id: str) -> list[tuple[str, datetime | None]]:
+    """Those who should know, by name, and what they were told."""
+    node = truth.cluster.nodes.get(instance_id)
+    kube = truth.cluster.kube_node(node.name) if node is not None else None
+    if kube is None or not kube.ready:
+        return []
+    pods = truth.cluster.pods_on(kube.name)
+    told = [
+        (pod.full_name, pod.ends_at)
+        for pod in pods
+        if not pod.daemon and pod.started_at is not None and pod.deleting_until is None
+    ]
+    return [*told, (kube.name, kube.ends_at)] if truth.agents else told
