@@ -18,7 +18,7 @@ from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.cluster.scheduler_filters import PodSelector
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.spec import names
-from tidemill.spec.compute_pool import ComputePool, Provisioner
+from tidemill.spec.compute_pool import ComputePool
 from tidemill.spec.units import format_instant
 
 # The engine looks again after ten minutes at the latest; five more for a node that opens, a tick and a throttled API.
@@ -82,15 +82,13 @@ def _idle_nodes(truth: Truth) -> list[_Idle]:
         and node.check != "failed"
         and node.draining_since is None
     ]
-    # EKS keeps to the end that a block had when the group was made: an extension does not reach it.
-    extended = {extension.reservation_id for extension in truth.cloud.bought_extensions}
     for node in nodes:
         history = truth.cloud.instance_histories[node.instance_id]
         if history.now.owner != truth.owner or history.now.state not in INSTANCE_UP_STATES:
             continue
         if history.now.source.kind not in PREPAID or history.now.ends_at is not None:
             continue
-        if history.now.provisioner == Provisioner.MANAGED.value and history.now.source.id in extended:
+        if truth.keeps_old_end(history):
             continue
         pool = truth.spec.pools.get(history.now.pool)
         if pool is not None:

@@ -123,7 +123,8 @@ def _unasked(truth: Truth, stop: Stop, history: InstanceHistory, pool: ComputePo
 
 
 def _is_sound(truth: Truth, stop: Stop, history: InstanceHistory) -> bool:
-    return history.ended_by != "hardware" and not _failed(truth, stop, history)
+    lasts = history.ended_by != "hardware" and not truth.keeps_old_end(history)
+    return lasts and not _failed(truth, stop, history)
 
 
 def _failed(truth: Truth, stop: Stop, history: InstanceHistory) -> bool:

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 from tidemill.model.capacity import PREPAID
 from tidemill.sim.invariants.truth import Findings, Truth
-from tidemill.spec.compute_pool import Provisioner
 from tidemill.spec.units import format_instant
 
 LOOK_EVERY = timedelta(minutes=30)
@@ -30,10 +29,8 @@ class ToldEnds:
         if self._looked_at is not None and now < self._looked_at + LOOK_EVERY:
             return
         self._looked_at, before, self._wrong_since = now, self._wrong_since, {}
-        # EKS keeps to the end that a block had when the group was made: an extension does not reach it.
-        extended = {extension.reservation_id for extension in truth.cloud.bought_extensions}
         for history in truth.ours():
-            if history.now.provisioner == Provisioner.MANAGED.value and history.now.source.id in extended:
+            if truth.keeps_old_end(history):
                 continue
             if history.now.source.kind not in PREPAID and history.now.ends_at is None:
                 continue

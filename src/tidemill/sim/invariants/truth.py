@@ -79,6 +79,12 @@ class Truth:
             deadline -= GROUP_GOES_TO_ZERO
         return min([*ends, deadline] if deadline is not None else ends, default=None)
 
+    def keeps_old_end(self, history: InstanceHistory) -> bool:
+        """EKS keeps to the end that a block had when the group was made: an extension does not reach it."""
+        return history.now.provisioner == "managed" and any(
+            extension.reservation_id == history.now.source.id for extension in self.cloud.bought_extensions
+        )
+
     def soon_over(self, instance_id: str, now: datetime) -> bool:
         """It ends within two hours anyway, so that a drain is for its deadline."""
         deadline = self.deadline_of(self.cloud.instance_histories[instance_id])
