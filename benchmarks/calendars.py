@@ -5,7 +5,8 @@
 The example `weekly-calendar.yaml` is rehearsed three times on each seed, with the same offers: with the planner; with a
 block for each week of the size of its peak (as without the solver HiGHS); and with windows as a person would write them
 (the service by the week, the training from Monday to Friday). A fee counts by its share inside the eight weeks. Hours
-of the calendar that no block covers cost the penalty. Exits 1 if an invariant is violated or a rule is cheaper.
+of the calendar that no block covers cost the penalty. Exits 1 if an invariant is violated, if a rule is cheaper, or if
+with the planner something is not served.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tidemill.decide.purchasing.coverage import missing_gpus
 from tidemill.decide.purchasing.planner.demand import calendar_demand
 from tidemill.model.capacity import SourceKind
 from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.sim.scenario.tally import tally
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.read import load
@@ -38,6 +40,7 @@ class Played:
     uncovered_gpu_h: float
     penalty_usd: float
     purchases: int
+    served: bool | None
     took_s: float
 
     @property
@@ -65,7 +68,8 @@ def play(spec: Spec, scenario: Scenario, seed: int, asked: Spec) -> Played:
         assert block.end is not None
         inside = min(block.end, rehearsal.end) - max(block.start, rehearsal.start)
         fees += block.fee_usd * max(0.0, inside / (block.end - block.start))
-    return Played(fees, gpu_h, gpu_h * demand.penalty_usd_gpu_h, len(blocks), took_s)
+    served = tally(rehearsal, scenario=EXAMPLE.stem, wall_s=took_s).verdict.served
+    return Played(fees, gpu_h, gpu_h * demand.penalty_usd_gpu_h, len(blocks), served, took_s)
 
 
 def by_windows(spec: Spec, scenario: Scenario) -> Spec:
@@ -122,7 +126,7 @@ def main() -> int:
         ours = play(spec, scenario, seed, spec)
         weekly, windows = without_solver(spec, scenario, seed), play(written, scenario, seed, spec)
         saved = [1 - ours.total_usd / other.total_usd for other in (weekly, windows)]
-        good = good and min(saved) > 0
+        good = good and min(saved) > 0 and bool(ours.served)
         cells = (
             f"{seed}", f"{ours.total_usd:,.0f}", f"{ours.uncovered_gpu_h:,.0f}",
             f"{weekly.total_usd:,.0f}", f"{windows.total_usd:,.0f}",
@@ -132,7 +136,11 @@ def main() -> int:
         if not arguments.markdown:
             for name, played in (("planned", ours), ("weekly", weekly), ("windows", windows)):
                 fees, short = f"{played.fees_usd:>9,.0f}", f"{played.uncovered_gpu_h:>6,.0f}"
-                print(f"    {name:8} fees {fees} uncovered {short} GPU-h in {played.purchases} blocks")
+                print(
+                    f"    {name:8} fees {fees} uncovered {short} GPU-h in {played.purchases} blocks,"
+                    f" {'served' if played.served else 'not served'}, {played.took_s:.0f} s",
+                    flush=True,
+                )
     return 0 if good else 1
 
 

@@ -102,6 +102,10 @@ def test_the_plan_is_within_two_percent_of_the_best_that_the_market_sells(number
     assert found.searches <= 48
 
 
+def test_work_that_needs_one_zone_is_within_two_percent_of_a_best_that_may_mix_zones():
+    assert compare(draw(2, one_zone=True)).good
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(7, 51))
 def test_of_fifty_calendars_every_plan_is_within_two_percent_of_the_best(number):

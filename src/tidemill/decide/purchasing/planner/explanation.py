@@ -147,7 +147,7 @@ def _worth(program: CoverProgram, cover: Cover, id_: str, short_h: float) -> Wor
     """Leaves this purchase out, all others fixed, and prices what on-demand and penalties would cost instead."""
     others = cover.ids - {id_}
     without = program.price(others, free=True)
-    bare = program.price(others, free=True, blocks_only=True)
+    bare = program.price(others, free=True, blocks_only=True) if program.on_demand else without
     assert without is not None
     assert bare is not None
     hours = short_gpu_hours(program, bare) - short_h
