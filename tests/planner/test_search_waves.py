@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from benchmarks.planner_market import compare, draw
-from tests.planner.asked import DAY, NOW, P5, Asked, day, needs, offer
+from tests.planner.asked import DAY, NOW, P5, Asked, block, day, needs, offer
 from tidemill.decide.purchasing.planner.market_cover import market_cover
 from tidemill.decide.purchasing.planner.seen_market import SeenMarket
 from tidemill.model.offers import Offer, OfferQuery, OfferSearch
@@ -70,6 +70,14 @@ def test_stairs_are_covered_by_blocks_of_the_height_of_each_step():
     stairs = needs((1, 8 - HALF_AN_HOUR, 3), (3, 8 - HALF_AN_HOUR, 2), zones=ZONES)
     found = cover(Asked((stairs,)), market())
     assert [(start, end, count) for _, start, end, count in found] == [(1, 8, 3), (3, 8, 2)]
+
+
+def test_a_block_of_a_type_that_nobody_asks_for_counts_for_nobody():
+    """Another pool's: its price is not even asked for."""
+    needed = needs((1, 8 - HALF_AN_HOUR, 3), zones=ZONES)
+    others = block("cr-of-others", 0, 14, instance_type="trn2.48xlarge", pool="batch")
+    found = cover(Asked((needed,), owned=(others,)), market())
+    assert [(start, end, count) for _, start, end, count in found] == [(1, 8, 3)]
 
 
 def test_more_than_64_instances_are_taken_from_several_windows():

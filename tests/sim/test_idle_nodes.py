@@ -55,6 +55,16 @@ RIGHTLY_IDLE = {
     "a gang that must be in one zone and whose pods keep out of each other's": waiting(
         jobs=[given.job(at=("1h",), nodes=2, lasts="20m", labels={"app": "fit"}, affinity=APART)]
     ),
+    "a gang that would take the node which a service moves to before the gang is done": scenario_with(
+        given.pool(),
+        reservations=[
+            given.block("old", count=1, duration="2d"),
+            given.block("new", zone="us-east-1b", duration="3d", **{"from": "1d"}),
+        ],
+        services=[given.service(replicas=1, minAvailable=0)],
+        jobs=[given.job(at=("26h",), nodes=2, lasts="30h")],
+        duration="30h",
+    ),
     "hours without an engine": waiting(
         jobs=[given.job(at=("1h",), lasts="10m")], faults=[given.fault("50m", "engine-absent", duration="2h")]
     ),

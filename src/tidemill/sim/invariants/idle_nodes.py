@@ -167,7 +167,8 @@ def _kept_for_others(
     if any(gang is not item and truth.cluster.fitting(gang[0], names) for gang in gangs):
         return True
     here = nodes[0].history.now.source.label
-    return len(nodes) <= sum(len(pods) for source, pods in replicas.items() if source != here)
+    kept = sum(len(pods) for source, pods in replicas.items() if source != here)
+    return len(nodes) - kept < len(item)
 
 
 def replicas_by_source(truth: Truth) -> Replicas:

@@ -54,24 +54,33 @@ class UsablePurchases:
         if step in self._judged or pool is None or (not yeses and intent.state is not PurchaseState.PROPOSED):
             return
         self._judged.add(step)
-        block = _of_reservation(truth, intent.extends) if intent.extends else _of_envelope(truth, intent)
+        block: _Block | None = _of_envelope(truth, intent)
+        bound = intent.envelope
+        if intent.extends:  # the time that it adds to the block
+            block = _of_reservation(truth, intent.extends, (bound.latest_start, bound.earliest_end))
         if block is not None and (why := _why_unusable(truth, pool, block)):
             yield 12, (intent.id, pool.name, f"{'approved' if yeses else 'proposed'}: {why}")
 
     def _judge_bought(self, truth: Truth) -> Findings:
         """As AWS sold it, by the ids and the tags that it has there."""
         new, self._bought = truth.cloud.purchases[self._bought :], len(truth.cloud.purchases)
-        ids = [id_ for purchase in new if purchase.intent_id for id_ in purchase.reservation_ids]
+        sold: list[tuple[str, tuple[datetime, datetime] | None]] = [
+            (id_, None) for purchase in new if purchase.intent_id for id_ in purchase.reservation_ids
+        ]
         extended, self._extended = (
             truth.cloud.bought_extensions[self._extended :],
             len(truth.cloud.bought_extensions),
         )
         ours = {intent.extends for intent in truth.ledger.purchases()}  # people extend by hand what they like
-        ids += [extension.reservation_id for extension in extended if extension.reservation_id in ours]
-        for id_ in ids:
+        sold += [
+            (extension.reservation_id, (extension.start, extension.to))
+            for extension in extended
+            if extension.reservation_id in ours
+        ]
+        for id_, added in sold:
             reservation = truth.cloud.reservation(id_)
             pool = truth.spec.pools.get(reservation.pool) if reservation is not None else None
-            block = _of_reservation(truth, id_)
+            block = _of_reservation(truth, id_, added)
             if pool is not None and block is not None and (why := _why_unusable(truth, pool, block)):
                 yield 12, (id_, pool.name, f"submitted: {why}")
 
@@ -91,10 +100,12 @@ def _of_envelope(truth: Truth, intent: PurchaseIntent) -> _Block:
     )
 
 
-def _of_reservation(truth: Truth, id_: str) -> _Block | None:
+def _of_reservation(truth: Truth, id_: str, added: tuple[datetime, datetime] | None = None) -> _Block | None:
+    """Over its whole life, or over the time that an extension adds to it."""
     held = truth.cloud.reservation(id_)
     if held is None or held.end is None:
         return None
+    start, end = added or (held.start, held.end)
     return _Block(
         held.instance_type,
         held.count,
@@ -102,8 +113,8 @@ def _of_reservation(truth: Truth, id_: str) -> _Block | None:
         dict(held.tags),
         (held.id,),
         held.intent_id,
-        held.start,
-        held.end,
+        start,
+        end,
     )
 
 

@@ -132,6 +132,8 @@ class _Model:
         problem = self.problem
         for block in problem.held:
             pools = [pool for pool in problem.users(block) if self._counts(pool, block.zone)]
+            if not pools:
+                continue  # of another pool, perhaps of a type that nobody asks for here
             each = problem.prices[block.instance_type].gpus
             shared: dict[int, dict[int, float]] = defaultdict(dict)
             for pool in pools:
