@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidemill.decide.packer.domain_assignment import add_existing_nodes, assign_domains
+from tidemill.decide.packer.existing_nodes import place_on_existing
 from tidemill.decide.packer.gangs import place_gangs
 from tidemill.decide.packer.local_search import improve_locally
 from tidemill.decide.packer.node_closing import close_nodes
@@ -26,6 +27,9 @@ __all__ = ["solve"]
 
 def solve(problem: Problem, *, thorough: bool = True) -> Solution:
     """The solution of one attempt, or (if `thorough`) the best of several where the problem is small."""
+    known = place_on_existing(problem)
+    if known is not None:
+        return known
     return search(problem, attempt) if thorough else attempt(problem, USUAL)
 
 

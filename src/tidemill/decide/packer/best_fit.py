@@ -26,7 +26,7 @@ from tidemill.decide.packer.supply import Site
 
 # So few pods among so few classes fill one bin after the other: the rest of the bins stays for larger pods. On existing
 # nodes a few pods always do: all of these are tried before a node is opened, and the first with room will do.
-_FEW_PODS, _FEW_CLASSES = 8, 128
+FEW_PODS, _FEW_CLASSES = 8, 128
 # With one pod to so many classes, looking at all of them at once is cheaper than at a few for each pod.
 _CLASSES_A_POD = 24
 # How many classes a pod tries before a node grows or opens for it, those with least free first.
@@ -45,7 +45,7 @@ def place_best_fit(packing: PackingState, queue: Queue, site: Site) -> Queue:
     total = sum([len(pods) for _, pods in queue])
     existing = packing.by_site[site][0].node_index >= 0
     is_batch = total * _CLASSES_A_POD >= len(index.classes)
-    if (total < _FEW_PODS or not is_batch) and (existing or len(index.classes) <= _FEW_CLASSES):
+    if (total < FEW_PODS or not is_batch) and (existing or len(index.classes) <= _FEW_CLASSES):
         return _rest(queue, lambda group, pods: _fill_tightest(packing, index, group, pods))
     if is_batch:
         return _BatchPlacement(packing, index, queue).run()

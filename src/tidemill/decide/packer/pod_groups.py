@@ -17,6 +17,8 @@ from tidemill.model.resources import Amounts
 from tidemill.spec import names
 
 UNLIMITED = 1 << 60
+# A gang runs in one zone, on one source of one pool: that is what its pods are pinned to.
+GANG_KEYS = tuple(sorted((names.LABEL_ZONE, names.LABEL_SOURCE, names.LABEL_POOL)))
 
 
 @dataclass(slots=True, eq=False)
@@ -74,10 +76,10 @@ class GroupedPods:
 def group_pods(problem: Problem) -> GroupedPods:
     """Group the pods, number the counters, and compile every group."""
     grouped, registry, eligibilities = GroupedPods(), CounterRegistry(), _Eligibilities()
-    members_of_groups = _equal_pods(problem)
+    members_of_groups = equal_pods(problem)
     firsts = [problem.pods[members[0]] for members in members_of_groups]
-    _number_dimensions(grouped, {first.shape.requests for first in firsts})
-    vectors = _RequestVectors(problem, grouped.dimensions)
+    grouped.dimensions = number_dimensions({first.shape.requests for first in firsts})
+    vectors = RequestVectors(problem, grouped.dimensions)
     compiled = [registry.compile(first.shape, first.namespace) for first in firsts]
     existing = {
         (id(pods.shape), pods.namespace): pods for node in problem.nodes for pods in node.existing_pods
@@ -102,8 +104,7 @@ def group_pods(problem: Problem) -> GroupedPods:
     grouped.thresholds, grouped.bit_count = registry.thresholds, registry.bit_count
     keys = {counter.key for counter in registry.counters} - {HOST}
     if grouped.gangs:
-        # A gang runs in one zone, on one source of one pool: that is what its pods are pinned to.
-        keys |= {names.LABEL_ZONE, names.LABEL_SOURCE, names.LABEL_POOL}
+        keys.update(GANG_KEYS)
     grouped.keys = tuple(sorted(keys))
     return grouped
 
@@ -111,7 +112,7 @@ def group_pods(problem: Problem) -> GroupedPods:
 _TERMS = attrgetter("namespace", "priority", "refuses", "gang")
 
 
-def _equal_pods(problem: Problem) -> list[list[int]]:
+def equal_pods(problem: Problem) -> list[list[int]]:
     """Pods of one shape object on the same terms, the oldest first."""
     pods = problem.pods
     members_by_key: dict[tuple[int, tuple[object, ...]], list[int]] = {}
@@ -129,14 +130,14 @@ def _equal_pods(problem: Problem) -> list[list[int]]:
     return list(members_by_key.values())
 
 
-def _number_dimensions(grouped: GroupedPods, requests: Iterable[Amounts]) -> None:
+def number_dimensions(requests: Iterable[Amounts]) -> list[str]:
     """Accelerators first, then CPU: bins are sorted by the first dimension that a pod requests."""
     requested = {name for amounts in requests for name, amount in amounts if amount > 0}
     first = [name for name in (*names.ACCELERATORS, names.CPU, names.MEMORY) if name in requested]
-    grouped.dimensions = [*first, *sorted(requested - set(first) - {names.PODS}), names.PODS]
+    return [*first, *sorted(requested - set(first) - {names.PODS}), names.PODS]
 
 
-class _RequestVectors:
+class RequestVectors:
     """Requests as numbered dimensions, the largest share of a typical node first."""
 
     def __init__(self, problem: Problem, dimensions: Sequence[str]) -> None:
@@ -184,8 +185,11 @@ class _Eligibilities:
         known = self._known.get(key)
         if known is None:
             number = len(self._known)
-            selects_hostname = any(label == HOST for label, _ in shape.node_selector) or any(
-                expression.key == HOST for term in shape.node_terms for expression in term
-            )
-            known = self._known[key] = (number, frozenset((number,)), selects_hostname)
+            known = self._known[key] = (number, frozenset((number,)), selects_hostname(shape))
         return known
+
+
+def selects_hostname(shape: PodShape) -> bool:
+    return any(label == HOST for label, _ in shape.node_selector) or any(
+        expression.key == HOST for term in shape.node_terms for expression in term
+    )
