@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from datetime import datetime, timedelta
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from tidemill.decide.deadlines import End, checkpoint_patience, pod_lead
 from tidemill.model.plan import Unmet
@@ -106,6 +106,14 @@ class Lane:
     def longest(self) -> QueueItem:
         return self._by_need[-1][2]
 
+    def count_up_to(self, need: timedelta) -> int:
+        """How many of them need a node no longer than that."""
+        return bisect_right(self._by_need, need, key=_need)
+
+    def item_at(self, place: int) -> QueueItem:
+        """By how long they need a node, the shortest first."""
+        return self._by_need[place][2]
+
     @property
     def first_done(self) -> timedelta:
         """How long the first of them to finish would run, its load included, as far as they say."""
@@ -123,7 +131,7 @@ class Lane:
         self.told.pop(item, None)
 
 
-_turn = attrgetter("turn")
+_turn, _need = attrgetter("turn"), itemgetter(0)
 
 
 def remove_item(items: list[QueueItem], item: QueueItem) -> None:

@@ -14,6 +14,7 @@ from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import SHORTEST_LEAD, End, pod_lead
 from tidemill.decide.packer.problem import Solution
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateGroup, CandidateNode, Candidates, Stage
+from tidemill.decide.placement.feasibility_filter import CandidateRoom
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end
 from tidemill.decide.placement.problem_builder import BuiltProblem, build_problem, build_without_launches
 from tidemill.decide.placement.queue import Queue
@@ -47,27 +48,32 @@ class Packing:
 
 def pack(context: DecisionContext, queue: Queue, candidates: Candidates, *, thorough: bool = True) -> Packing:
     """`thorough`: small problems are attempted in several ways. A what-if question needs only one attempt."""
-    packing = _on_existing_nodes(context, queue, candidates)
-    if packing is not None:
-        return packing
-    built = build_problem(context, queue, candidates, one_more(candidates))
+    if not queue.items:
+        return Packing(queue)
+    room = CandidateRoom(candidates)
+    without_launches: BuiltProblem | None = None
+    # Rules between pods count the zones of new nodes too, so with such rules the whole problem is needed.
+    if not candidates.between_pods and len(queue.items) <= _FEW:
+        without_launches = build_without_launches(context, queue, candidates, room)
+        packing = _on_existing_nodes(context, queue, without_launches)
+        if packing is not None:
+            return packing
+    built = build_problem(
+        context, queue, candidates, room, one_more(candidates), without_launches=without_launches
+    )
     if not built.waiting:
         return Packing(queue)
     solution = context.memory.of(SolveCache).solve(built.problem, thorough=thorough)
     if not money_lasts(context, built, solution):
-        built, solution = _within_money(context, queue, candidates, built, solution)
+        built, solution = _within_money(context, queue, candidates, room, built, solution)
     return _read(queue, built, solution)
 
 
-def _on_existing_nodes(context: DecisionContext, queue: Queue, candidates: Candidates) -> Packing | None:
+def _on_existing_nodes(context: DecisionContext, queue: Queue, built: BuiltProblem) -> Packing | None:
     """All pods on nodes that are up or on their way. None: a pod needs a new node, or that must be looked at.
 
-    These nodes go before all others, so for a few pods this is mostly the answer, and it costs half. Rules between
-    pods count the zones of new nodes too, so with such rules the whole problem is needed.
+    These nodes go before all others, so for a few pods this is mostly the answer, and it costs half.
     """
-    if candidates.between_pods or len(queue.items) > _FEW:
-        return None
-    built = build_without_launches(context, queue, candidates)
     if len(built.waiting) < sum(len(item.pods) for item in queue.items):
         return None
     solution = context.memory.of(SolveCache).solve(built.problem)
@@ -78,6 +84,7 @@ def _within_money(
     context: DecisionContext,
     queue: Queue,
     candidates: Candidates,
+    room: CandidateRoom,
     wanted: BuiltProblem,
     solution: Solution,
 ) -> tuple[BuiltProblem, Solution]:
@@ -86,7 +93,7 @@ def _within_money(
     closed = dict.fromkeys(least, 0.0)
 
     def solve_with(caps: dict[CostKey, float]) -> tuple[BuiltProblem, Solution]:
-        built = build_problem(context, queue, candidates, caps, capped=True)
+        built = build_problem(context, queue, candidates, room, caps, capped=True)
         return built, context.memory.of(SolveCache).solve(built.problem, thorough=False)
 
     best, most = solve_with(closed), 0  # pools without a cap launch what they want
