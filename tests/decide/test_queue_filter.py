@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def _long_queue(random: Random) -> World:
     queued: list[Pod] = []
     for number in range(random.choice((3, 40))):
         gpus = random.choice((2, 2, 8))
-        fields = {
+        fields: dict[str, Any] = {
             "gpus": gpus, "expected": random.choice(("10m", "2h", "2h", "8h", "40h")),
             "created_at": ago(random.choice(("1m", "2h"))),
             "priority": random.choice((0, 0, 1)), "overflow": random.random() < 0.1,
