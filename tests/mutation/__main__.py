@@ -53,8 +53,8 @@ def _sum_up(rows: list[Row]) -> None:
     print(f"{sum(row.fate is None for row in rows)} reached by no scenario")
     for by, count in killed.most_common():
         print(f"  {count:4} by {by}")
-    differing = sum(row.fate is not None and row.fate.differs for row in survived)
-    print(f"  of the survivors {differing} did other things than the right engine")
+    differing = Counter(row.fate.differs or "the same" for row in survived if row.fate is not None)
+    print(f"  survivors: {dict(differing)}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ class Row:
             return f"not reached  {self.mutant}"
         if self.fate.by:
             return f"killed       {self.mutant}  [{self.fate.by}: {self.fate.scenario}]"
-        return f"SURVIVED     {self.mutant}  [{'other actions' if self.fate.differs else 'the same actions'}]"
+        return f"SURVIVED     {self.mutant}  [{self.fate.differs or 'the same'}]"
 
 
 Tell = Callable[[Row], None]
@@ -52,12 +52,12 @@ def run_code(mutants: Iterable[CodeMutant], tell: Tell = _quietly) -> list[Row]:
     rows = []
     for mutant in mutants:
         names = [name for name, lines in reached.items() if (mutant.path, mutant.line) in lines]
-        rows.append(Row(mutant, _fate_of(mutant, rights, names) if names else None))
+        rows.append(Row(mutant, fate_of(mutant, rights, names) if names else None))
         tell(rows[-1])
     return rows
 
 
-def _fate_of(mutant: CodeMutant, rights: dict[str, Any], names: list[str]) -> Fate:
+def fate_of(mutant: CodeMutant, rights: dict[str, Any], names: list[str]) -> Fate:
     def work() -> Fate:
         put_in(mutant)
         _forget()

@@ -40,6 +40,7 @@ class Result:
     finished: int = 0
     kinds: tuple[str, ...] = ()  # of the actions that were taken
     digest: str = ""  # of all actions, in order, with their instants
+    told: str = ""  # of what people are told: why pods wait, and of what is warned
 
     def killed_by(self, right: Result) -> str:
         """How it is told from the right engine; empty: no check tells it."""
@@ -78,8 +79,20 @@ def judge(prepared: PreparedScenario, decide: Decide = the_decision) -> Result:
         outcome.cost_usd["total"],
         sum(job.state == "finished" for job in outcome.jobs),
         tuple(sorted({type(row.action).__name__ for row in rehearsal.done})),
-        blake2b(repr(done).encode(), digest_size=8).hexdigest(),
+        _digest(done),
+        _digest(
+            [
+                outcome.warnings,
+                outcome.alerts,
+                [(row.name, row.reason) for row in outcome.jobs],
+                outcome.services,
+            ]
+        ),
     )
+
+
+def _digest(value: object) -> str:
+    return blake2b(repr(value).encode(), digest_size=8).hexdigest()
 
 
 @contextmanager
@@ -102,22 +115,23 @@ def right_results() -> dict[str, Result]:
 
 @dataclass(frozen=True)
 class Fate:
-    """`by` is empty for a survivor; `differs`: it did other things than the right engine, somewhere."""
+    """`by` is empty for a survivor; `differs`: where it did or said other things than the right engine."""
 
     by: str
     scenario: str = ""
-    differs: bool = False
+    differs: str = ""
 
 
 def fate(rights: dict[str, Result], names: Iterable[str], decide: Callable[[], Decide]) -> Fate:
     """Over the scenarios in turn, until one tells it from the right engine."""
-    differs = False
+    acts = says = ""
     for name in names:
         result = judge(SCENARIOS[name], decide())
         if by := result.killed_by(rights[name]):
-            return Fate(by, name, differs=True)
-        differs = differs or result.digest != rights[name].digest
-    return Fate("", differs=differs)
+            return Fate(by, name, "other actions")
+        acts = acts or ("other actions" if result.digest != rights[name].digest else "")
+        says = says or ("other words" if result.told != rights[name].told else "")
+    return Fate("", differs=acts or says)
 
 
 def apart(work: Callable[[], Fate]) -> Fate:

@@ -159,4 +159,68 @@ SCENARIOS: dict[str, PreparedScenario] = {
         ],
         duration="5h",
     ),
+    "empty nodes go within a budget, spot and retirement": scenario_with(
+        given.pool(
+            sources=[{"type": "spot"}, {"type": "on-demand"}],
+            disruption={"budgets": [{"nodes": "1"}], "consolidateAfter": "10m"},
+        ),
+        jobs=[given.job(lasts="30m", at=("0s", "1s", "2s", "3s"), checkpointEvery="5m", grace="3m")],
+        faults=[given.fault("20m", "spot-interruption"), given.fault("25m", "retirement", duration="2h")],
+        duration="4h",
+    ),
+    "two pools share a block, one of them for one team": scenario_with(
+        given.pool(weight=10, allowedNamespaces=["research"], labels={"tier": "any"}, admittedPodsOnly=True),
+        given.pool("second", labels={"tier": "any"}, limits={"nodes": 1}),
+        reservations=[given.block(count=3, duration="28h")],
+        jobs=[
+            given.job("mine", lasts="1h", at=("0s", "5m"), nodeSelector={"tier": "any"}, team="research"),
+            given.job("theirs", lasts="1h", at=("1s", "6m"), nodeSelector={"tier": "any"}, team="others"),
+        ],
+        duration="4h",
+    ),
+    "a gang of high priority, and victims that stop slowly": scenario_with(
+        reservations=[given.block(count=4, duration="28h")],
+        jobs=[
+            given.job("low", lasts="4h", at=("0s", "1s"), checkpointEvery="10m", grace="15m"),
+            given.job("lowgang", nodes=2, lasts="4h", at=("2s",), checkpointEvery="10m", grace="5m"),
+            given.job("high", nodes=3, lasts="30m", at=("1h",), priority=1000),
+            given.job("kept", lasts="1h", at=("70m",), priority=500, doNotDisrupt=True),
+        ],
+        faults=[given.fault("3h", "gpu-fails", count=2)],
+        duration="7h",
+    ),
+    "two services, a short successor and nodes by the hour": scenario_with(
+        given.pool(sources=OVERFLOW, limits={"nodes": 9}),
+        on=given.platform(budget={"monthlyUsd": 5000}),
+        reservations=[
+            given.block("a", count=3),
+            given.block("c", count=1, zone="us-east-1b"),
+            {**NEXT, "count": 1, "from": "2h"},
+        ],
+        services=[
+            given.service(zeroDowntime=True, overflow=True),
+            given.service("side", replicas=3, minAvailable=2, zeroDowntime=True, overflow=True, **SMALL),
+        ],
+        jobs=[given.job("beside", lasts="50m", at=("20m", "2h"), checkpointEvery="10m", **SMALL)],
+    ),
+    "nodes of Karpenter and of groups": scenario_with(
+        given.pool(provisioner="karpenter", sources=[{"type": "on-demand"}], labels={"tier": "train"}),
+        given.pool("groups", provisioner="asg", sources=[{"type": "block"}], labels={"tier": "groups"}),
+        on=given.platform(karpenter={"version": "1.8.2"}, nodeRole="arn:aws:iam::123456789012:role/ml-node"),
+        reservations=[given.block(pool="groups")],
+        jobs=[
+            given.job(lasts="30m", at=("0s", "10m")),
+            given.job("asg", lasts="30m", at=("0s", "2h50m"), nodeSelector={"tier": "groups"}),
+            given.job("pair", nodes=2, lasts="1h", at=("40m",), nodeSelector={"tier": "groups"}),
+        ],
+    ),
+    "drift within a budget, and a service": scenario_with(
+        given.pool(limits={"nodes": 4}),
+        reservations=[given.block(count=3, duration="28h")],
+        services=[given.service(zeroDowntime=True)],
+        jobs=[given.job("pair", nodes=2, lasts="1h", at=("2h",))],
+        rolls=[{"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261115"}}],
+        faults=[given.fault("4h", "gpu-fails"), given.fault("4h30m", "engine-absent", duration="20m")],
+        duration="6h",
+    ),
 }

@@ -1,4 +1,5 @@
-"""20: whoever runs on a node that ends has been told when; and so has the node, where an agent goes by it.
+"""20: whoever runs on a node that ends has been told when; and so has the node, where an agent goes by it. A node that
+is closed for its end is opened again when the end has moved.
 
 The annotation `tidemill.dev/ends-at` is all that a pod, or an agent without an engine, knows of its deadline. Money
 that runs out is our own end and moves all the time: nothing is judged there.
@@ -17,6 +18,8 @@ LOOK_EVERY = timedelta(minutes=30)
 MOVED = timedelta(minutes=3)
 # Told at the next tick; twice a resync and a throttled API.
 TOLD_BOUND = timedelta(minutes=25)
+# The drain for the new end begins hours before it where services are slow to move.
+FAR = timedelta(hours=12)
 
 
 class ToldEnds:
@@ -37,13 +40,28 @@ class ToldEnds:
             deadline = truth.deadline_of(history)
             if deadline is None or deadline <= now:
                 continue
-            for about, told in _told(truth, history.now.id):
+            for about, told in [
+                *_told(truth, history.now.id),
+                *_closed_for(truth, history.now.id, deadline, now),
+            ]:
                 if told is not None and abs(told - deadline) <= MOVED:
                     continue
                 since = self._wrong_since[about] = before.get(about, now)
                 if truth.able_for(since, now) > TOLD_BOUND:
                     says = format_instant(told) if told is not None else "nothing"
                     yield 20, (about, f"was told {says}, and ends {format_instant(deadline)}")
+
+
+def _closed_for(
+    truth: Truth, instance_id: str, deadline: datetime, now: datetime
+) -> list[tuple[str, datetime | None]]:
+    """A node that takes no pods because of an end, where that is not its end any more and the new one is far."""
+    node = truth.cluster.nodes.get(instance_id)
+    reason = node.drain_reason if node is not None and node.draining_since is not None else None
+    if node is None or reason is None or not reason.is_end or reason.at is None:
+        return []
+    far = reason.at < deadline and deadline - now > FAR
+    return [(f"{node.name}, which is closed,", reason.at)] if far else []
 
 
 def _told(truth: Truth, instance_id: str) -> list[tuple[str, datetime | None]]:
