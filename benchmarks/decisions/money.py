@@ -52,6 +52,16 @@ def _prepaid_first() -> Iterator[Situation]:
         },
         usd=lambda run: 0.0, longest_wait=timedelta(minutes=30),
     )  # fmt: skip
+    yield Situation(
+        "limits-are-near",
+        "eight long jobs that would start over come an hour before a paid block that fills the pool's limits",
+        (pool("train", BLOCK, HOURLY, nodes=8),),
+        {
+            "duration": "30h", "reservations": [block(8, start="4h", duration="2d")],
+            "jobs": [jobs("job", "20h", {"every": "1s", "from": "3h", "count": 8}, overflow=True)],
+        },
+        usd=lambda run: 0.0, longest_wait=timedelta(hours=1),
+    )  # fmt: skip
 
 
 def _beside_a_block() -> Iterator[Situation]:
