@@ -8,7 +8,20 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.decide.builders import ago, ahead, block, hourly_pool, node, of, pool, replica, spec, world
+from tests.decide.builders import (
+    ON_DEMAND,
+    ago,
+    ahead,
+    block,
+    hourly_pool,
+    node,
+    of,
+    pod,
+    pool,
+    replica,
+    spec,
+    world,
+)
 from tests.decide.builders import plan as capacity_plan
 from tests.decide.purchases import buying, intent, search
 from tests.decide.worlds import SPEC, worlds
@@ -97,3 +110,22 @@ def test_a_plan_without_an_offer_holds_until_the_question_to_ec2_is_another_one(
         if found.holds_at(later.now, NOTHING_SPENT, NOTHING_SPENT):
             assert without_wake(decide(documents, later)) == without_wake(found)
     assert found.wake_at == ahead("10m")
+
+
+def test_a_plan_beside_money_that_nobody_spends_yet_wakes_no_later_than_a_new_one_would():
+    """A node by the hour is on its way: its money runs out ever later, and by the minute a job that needs just so long
+    fits into what is left, and does not, and does."""
+    sources = [{"type": "block"}, {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": 50}]
+    documents = spec(pool(sources=sources), budget={"monthlyUsd": 1000})
+    coming = node("i-1", "launched", launched="10s", source=ON_DEMAND)
+    first = pod("first", gpus=8, overflow=True, expected="5m", created_at=ago("2h"))
+    for need_s in range(2160, 2190, 10):
+        job = pod("job", gpus=4, overflow=True, expected=f"{need_s}s", created_at=ago("1h"))
+        there = world(coming, first, job)
+        plan = decide(documents, there)
+        for seconds in range(0, 60, 10):
+            later = replace(there, now=there.now + timedelta(seconds=seconds))
+            fresh = decide(documents, later)
+            assert plan.wake_at is not None
+            assert fresh.wake_at is not None
+            assert later.now >= plan.wake_at or plan.wake_at <= fresh.wake_at

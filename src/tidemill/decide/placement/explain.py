@@ -17,6 +17,7 @@ from tidemill.decide.placement.pool_explanation import Explanation, coming, end_
 from tidemill.decide.placement.queue import Queue
 from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.queue_item import Lane, QueueItem, time_needed, useful_until
+from tidemill.model.capacity import PREPAID
 from tidemill.model.plan import Unmet
 from tidemill.model.reasons import HoldKind, HoldReason
 
@@ -170,8 +171,10 @@ class Explainer:
 
     def _ends_in(self, template: PoolTemplate) -> set[_Met]:
         context, candidates, now = self._context, self._candidates, self._context.now
-        here = {(group.end, True) for group in candidates.groups.values() if group.template is template}
-        # Money that nobody spends runs out ever later: its end moves on with the time.
+        # Money that nobody spends runs out ever later: its end moves on with the time. While it is spent, its figures
+        # move, and nothing that was decided by them is used again.
+        mine = (group for group in candidates.groups.values() if group.template is template)
+        here = {(group.end, group.source.kind in PREPAID) for group in mine}
         options = [option for option in candidates.launch_options if option.template is template]
         here |= {(end_of_option(context, option), option.hourly_cap is None) for option in options}
         met = {(start, end, passes) for end, passes in here for start in (now, now + BOOT)}
