@@ -49,6 +49,10 @@ class InstanceType:
     spot_usd_h: float | None
     allocatable: Amounts  # what pods may use, accelerators and EFA included
 
+    def __hash__(self) -> int:
+        """In one catalog a name is one type: it is looked up far too often to hash every figure of it."""
+        return hash(self.name)
+
     @property
     def gpus(self) -> int:
         return self.accelerator.count if self.accelerator else 0

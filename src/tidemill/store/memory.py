@@ -5,9 +5,10 @@ The rules that both implementations share (transitions, caps, when an alert rise
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 from tidemill.decide.read_models import over_month
 from tidemill.model.alerts import Alert, AlertEvent, Delivery, Raised
@@ -198,6 +199,7 @@ class MemoryAlerts:
     def __init__(self) -> None:
         self._raised: dict[str, Raised] = {}  # without deliveries: those are below, oldest first
         self._words: list[Delivery] = []
+        self._places: dict[str, list[int]] = {}  # of an alert's deliveries among all
         self._beat_at: datetime | None = None
 
     def raise_alert(self, alert: Alert, at: datetime, targets: Sequence[str]) -> bool:
@@ -209,29 +211,40 @@ class MemoryAlerts:
         else:
             return False
         self._raised[alert.key] = raised
-        self._words += [
+        self._tell(
             Delivery(alert.key, raised.occasion, target, AlertEvent.RAISED, at, at) for target in targets
-        ]
+        )
         return True
+
+    def _tell(self, deliveries: Iterable[Delivery]) -> None:
+        for one in deliveries:
+            self._places.setdefault(one.key, []).append(len(self._words))
+            self._words.append(one)
+
+    def _words_of(self, key: str) -> list[Delivery]:
+        return [self._words[place] for place in self._places.get(key, ())]
 
     def resolve_alert(self, key: str, at: datetime) -> None:
         held = self._raised.get(key)
         if held is None or held.resolved_at is not None:
             return
         self._raised[key] = replace(held, resolved_at=at)
-        deliveries = [word for word in self._words if (word.key, word.occasion) == (key, held.occasion)]
-        self._words += [
+        self._tell(
             Delivery(key, held.occasion, one.target, AlertEvent.RESOLVED, at, at)
-            for one in deliveries
-            if not one.failure
-        ]
+            for one in self._words_of(key)
+            if one.occasion == held.occasion and not one.failure
+        )
 
     def alerts(self, *, open_only: bool = False) -> tuple[Raised, ...]:
         wanted = [one for one in self._raised.values() if not open_only or is_open(one)]
         return tuple(self._whole(one) for one in wanted)
 
+    def first_raised(self, after: int) -> list[Raised]:
+        """Alerts in the order in which each was first raised, without the first so many, and without deliveries."""
+        return list(islice(self._raised.values(), after, None))
+
     def _whole(self, raised: Raised) -> Raised:
-        return replace(raised, deliveries=tuple(word for word in self._words if word.key == raised.alert.key))
+        return replace(raised, deliveries=tuple(self._words_of(raised.alert.key)))
 
     def claim(self, target: str, at: datetime, until: datetime) -> tuple[Raised, Delivery] | None:
         held_back: set[str] = set()
@@ -245,7 +258,8 @@ class MemoryAlerts:
         return None
 
     def mark(self, delivery: Delivery) -> None:
-        for place, one in enumerate(self._words):
+        for place in self._places.get(delivery.key, ()):
+            one = self._words[place]
             if (one.id, one.target) == (delivery.id, delivery.target):
                 self._words[place] = delivery
             elif delivery.failure and follows(one, delivery) and one.due_at is not None:

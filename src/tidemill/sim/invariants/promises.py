@@ -63,7 +63,7 @@ class Promises:
         self._moved: list[_Forecast] = []  # those of which a service must have left by a certain time
         self._unmet: tuple[Unmet, ...] = ()  # of the last plan
         self._on_its_way: dict[str, tuple[Unmet, datetime]] = {}  # what a pod was told, and since when
-        self._alerts: set[str] = set()
+        self._alerts = 0  # how many were judged, in the order in which they were first raised
 
     def check(self, truth: Truth, tick: Tick) -> Findings:
         self._forecast(truth, tick)
@@ -147,12 +147,11 @@ class Promises:
     # --- alerts -------------------------------------------------------------------------------------
 
     def _judge_alerts(self, truth: Truth) -> Findings:
-        for record in truth.ledger.alerts.alerts():
-            alert = record.alert
-            if alert.key in self._alerts:
-                continue
-            self._alerts.add(alert.key)
-            facts = dict(alert.facts)
+        """Each once, at the tick that raised it: an engine that ticks for a year has thousands."""
+        raised = truth.ledger.alerts.first_raised(self._alerts)
+        self._alerts += len(raised)
+        for record in raised:
+            alert, facts = record.alert, dict(record.alert.facts)
             block = truth.cloud.reservation(facts.get("block", "").partition(",")[0])
             if block is None:
                 continue

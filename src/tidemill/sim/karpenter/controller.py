@@ -37,6 +37,7 @@ from tidemill.sim.karpenter.offerings import (
     offerings,
 )
 from tidemill.sim.karpenter.planned_pods import PlannedPods
+from tidemill.sim.karpenter.room import Room
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.spec import Spec, names
 from tidemill.spec.platform import KarpenterRef
@@ -79,6 +80,10 @@ class SimKarpenter:
         self._unavailable_until: dict[tuple[object, ...], datetime] = {}
         self._unanswered: dict[tuple[object, ...], str] = {}  # the token of a launch, by NodePool and place
         self._hourly: dict[tuple[object, ...], list[Offering]] = {}  # by NodePool, as it is written
+        self._read: dict[str, tuple[Object, Object, NodePool]] = {}  # from these objects, by name
+        self._room = Room(self._types_of, lambda: cluster.daemon_requests)
+        self._kinds: dict[int, tuple[PodShape, int]] = {}  # by identity; equal shapes have one number
+        self._numbers: dict[PodShape, int] = {}
         self._due = self._looking = self._retrying = False
         self._launched = 0
         self._planned: PlannedPods | None = None
@@ -99,6 +104,7 @@ class SimKarpenter:
             if static and (set(wanted["spec"].get("limits", {})) - {"nodes"} or "weight" in wanted["spec"]):
                 raise Refused("only 'limits.nodes' is supported on static NodePools, and no weight")
         self._objects[key] = wanted
+        self._room.changed()
         self._journal.add("object-applied", f"{key[0]} {key[1]}", "changed" if old is not None else "made")
         self._request_reconcile()
 
@@ -116,7 +122,7 @@ class SimKarpenter:
 
     def _with_status(self, node_pool: Object) -> Object:
         name = node_pool["metadata"]["name"]
-        has = capacity_of(claim.offering.kind for claim in self.claims.values() if claim.pool == name)
+        has = capacity_of(self._types_of(name))
         return {**node_pool, "status": {"resources": {key: str(amount) for key, amount in has.items()}}}
 
     # --- when ---------------------------------------------------------------------------------------
@@ -129,6 +135,7 @@ class SimKarpenter:
     def _instance_changed(self, instance: Instance) -> None:
         gone = instance.state in INSTANCE_ENDED_STATES
         if gone and self.claims.pop(instance.id, None) is not None:
+            self._room.changed()
             self._request_reconcile()
 
     def _reconcile(self) -> None:
@@ -144,12 +151,18 @@ class SimKarpenter:
             self._look_for_empty()
 
     def _node_pools(self) -> Iterator[NodePool]:
-        """One whose node class is missing is not ready."""
-        for written in self.listed("NodePool"):
+        """One whose node class is missing is not ready. They are looked at every minute, and seldom change."""
+        for (kind, name), written in sorted(self._objects.items()) if self._objects else ():
+            if kind != "NodePool":
+                continue
             ref = written["spec"]["template"]["spec"]["nodeClassRef"]
             node_class = self._objects.get((ref["kind"], ref["name"]))
-            if node_class is not None:
-                yield NodePool.read(written, node_class)
+            if node_class is None:
+                continue
+            known = self._read.get(name)
+            if known is None or known[0] is not written or known[1] is not node_class:
+                known = self._read[name] = (written, node_class, NodePool.read(written, node_class))
+            yield known[2]
 
     # --- for pods -----------------------------------------------------------------------------------
 
@@ -159,9 +172,9 @@ class SimKarpenter:
         coming: list[_Coming] = []
         for claim in self._coming():
             self._expect(coming, claim.offering)
-        hopeless: set[tuple[PodShape, str]] = set()  # one of a kind is enough to know
+        hopeless: set[tuple[int, str]] = set()  # one of a kind is enough to know
         for pod in self._unschedulable():
-            kind = (pod.shape, pod.pinned_to)
+            kind = (self._number_of(pod.shape), pod.pinned_to)
             if kind in hopeless or self._placed(pod, coming):
                 continue
             made = self._launch_for(pod, pools)
@@ -172,6 +185,14 @@ class SimKarpenter:
             self._placed(pod, coming)
         if hopeless:
             self._retry_later()
+
+    def _number_of(self, shape: PodShape) -> int:
+        """The same for equal shapes. Each object is hashed once: that takes longer than all the rest."""
+        known = self._kinds.get(id(shape))
+        if known is None:
+            number = self._numbers.setdefault(shape, len(self._numbers))
+            known = self._kinds[id(shape)] = (shape, number)
+        return known[1]
 
     def _unschedulable(self) -> list[Pod]:
         """Pods for which the scheduler found no node; gated pods are left out."""
@@ -195,7 +216,7 @@ class SimKarpenter:
 
     def _expect(self, coming: list[_Coming], offering: Offering) -> None:
         name = f"coming-{len(coming)}"
-        coming.append((name, offering, self._free(offering.kind)))
+        coming.append((name, offering, Resources(self._room.free(offering.kind))))
         if self._planned is not None:
             self._planned.add_node(name, offering.labels)
 
@@ -216,7 +237,7 @@ class SimKarpenter:
             if untolerated_taint(pod.shape.tolerations, pool.taints) is not None:
                 continue
             for offering in self._offerings(pool):
-                fits = _fits(pod, offering, self._free(offering.kind))
+                fits = _fits(pod, offering, self._room.free(offering.kind))
                 if fits and self._allowed(pod, "new", offering) and self._launch_within(pool, offering):
                     return offering
         return None
@@ -238,8 +259,10 @@ class SimKarpenter:
                 self._retry_later()
 
     def _launch_within(self, pool: NodePool, offering: Offering) -> bool:
-        has = [claim.offering.kind for claim in self.claims.values() if claim.pool == pool.name]
-        return pool.allows(offering.kind, has) and self._launch(pool, offering)
+        return self._room.allows(pool, offering.kind) and self._launch(pool, offering)
+
+    def _types_of(self, pool: str) -> list[InstanceType]:
+        return [claim.offering.kind for claim in self.claims.values() if claim.pool == pool]
 
     def _offerings(self, pool: NodePool) -> list[Offering]:
         now = self._timeline.now()
@@ -275,6 +298,7 @@ class SimKarpenter:
             self._journal.add("nodeclaim-failed", pool.name, str(no))
             return False
         self.claims[instance_id] = NodeClaim(instance_id, pool.name, offering)
+        self._room.changed()
         self._journal.add(
             "nodeclaim-launched", instance_id, f"for NodePool {pool.name} on {offering.source.label}"
         )
@@ -339,14 +363,6 @@ class SimKarpenter:
             self._cloud.terminate(claim.instance_id, by="karpenter", why=why)
         except PortError:  # throttled: asked again
             self._timeline.after(_ASKS_AGAIN_AFTER, lambda: self._end(claim, why))
-
-    # --- room ---------------------------------------------------------------------------------------
-
-    def _free(self, kind: InstanceType) -> Resources:
-        """What pods get of a node of a type, daemons taken off."""
-        free = Resources(kind.allocatable)
-        free.subtract_pod(self._cluster.daemon_requests)
-        return free
 
 
 def bootable(spec: Spec) -> Spec:
