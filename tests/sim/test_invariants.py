@@ -14,6 +14,7 @@ from tidemill.model.errors import InvariantViolated
 from tidemill.model.plan import Evict, ForceDelete, Launch, Plan, ScaleWorkload, StartDrain, Terminate
 from tidemill.model.world import World
 from tidemill.sim.invariants import SENTENCES
+from tidemill.sim.invariants.money import ends_with_its_money
 from tidemill.sim.invariants.truth import covered
 from tidemill.spec import Spec
 
@@ -251,6 +252,30 @@ def test_a_replica_that_makes_way_for_a_service_of_higher_priority_is_no_violati
         ],
     ).run()
     assert rehearsal.cluster.services["chat"].lowest_ready() == 0
+
+
+@pytest.mark.parametrize(("monthly_usd", "ended"), [(55, 8), (4000, 0)])
+def test_nodes_by_the_hour_whose_money_is_over_are_ended_rightly(monthly_usd: int, ended: int) -> None:
+    """A replica takes one of the nodes that were launched for a gang, and the cap an hour allows no other: the rest are
+    kept until their money is over, and had no work."""
+    hourly = {"type": "on-demand", "maxHourlyUsd": 60, "maxMonthlyUsd": monthly_usd}
+    small: dict[str, Any] = {"gpus": 1, "cpu": "1", "memory": "1Gi", "overflow": True}
+    rehearsal = scenario_with(
+        given.pool(
+            sources=[{"type": "block"}, hourly],
+            requirements={"instanceTypes": ["p5.4xlarge"]},
+            limits={"nodes": 18},
+            disruption={"consolidationPolicy": "Never"},
+        ),
+        on=given.platform(budget={"monthlyUsd": 4000}),
+        jobs=[given.job(nodes=8, at=["1m"], expected="8m", **small)],
+        services=[given.service(replicas=1, minAvailable=0, **small, **{"from": "3m"})],
+        duration="58m",
+    ).run()
+    histories = list(rehearsal.cloud.instance_histories.values())
+    assert sum(one.ended_by == "engine" for one in histories) == ended
+    over = {ends_with_its_money(rehearsal._truth, one, timedelta(minutes=30)) for one in histories}
+    assert over == {ended > 0}
 
 
 def test_a_promise_without_a_minimum_is_no_promise() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from itertools import islice
+from math import inf
 
 from tidemill.model.capacity import SourceKind
 from tidemill.sim.cloud.extensions import ExtensionPurchase
@@ -70,6 +71,29 @@ def _month_held(truth: Truth, pool: str, histories: list[InstanceHistory], now: 
     budget = truth.spec.platform.spec.budget.monthly_usd
     if rate and (total := spent_usd(truth, now)) > budget + _forgiven(truth, rate, now):
         yield 3, (pool, f"nodes by the hour run with ${total:,.2f} spent this month of ${budget:,}")
+
+
+def ends_with_its_money(truth: Truth, history: InstanceHistory, within: timedelta) -> bool:
+    """Whether what is left for its pool and source would be spent so soon, by all that ran there until now."""
+    now, kind = truth.now(), history.now.source.kind
+    pool = truth.spec.pools.get(history.now.pool)
+    if pool is None or kind not in HOURLY:
+        return False
+    source = next((one for one in pool.spec.sources if one.type == kind.value), None)
+    if source is None:
+        return False
+    beside = [
+        one
+        for one in _this_month(truth, now)
+        if one.now.pool == history.now.pool and one.now.source.kind is kind
+    ]
+    ran = (one for one in beside if one.shutting_down_at is None or one.shutting_down_at > now - within)
+    budget, left = truth.spec.platform.spec.budget.monthly_usd, inf
+    if budget or any(one.type in ("block", "odcr") for one in pool.spec.sources):
+        left = budget - spent_usd(truth, now)  # else nothing is bought, and nothing limits it
+    if source.max_monthly_usd is not None:
+        left = min(left, source.max_monthly_usd - sum(_usd(one, now) for one in beside))
+    return left < sum(one.usd_h for one in ran) * (within / timedelta(hours=1))
 
 
 def _forgiven(truth: Truth, rate: float, now: datetime) -> float:

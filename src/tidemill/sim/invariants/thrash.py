@@ -1,7 +1,7 @@
 """14: nodes are not launched and ended again, time after time, without having taken any work.
 
 Counted by pool, of instances that lived for less than an hour and that the engine ended itself. One that failed to
-become a node, or whose capacity ends soon, is ended rightly.
+become a node, or whose capacity or money ends soon, is ended rightly.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from tidemill.sim.cloud.instances import InstanceHistory
+from tidemill.sim.invariants.money import ends_with_its_money
 from tidemill.sim.invariants.truth import Findings, Truth
 
 SPAN = timedelta(hours=1)
@@ -19,6 +20,8 @@ SPAN = timedelta(hours=1)
 UNUSED_BOUND = 6
 # One that is not open by then has failed, and is replaced.
 OPENS_WITHIN = timedelta(minutes=12)
+# Nodes by the hour are drained before their money is over, earlier than that only where services need time to leave.
+MONEY_LASTS = timedelta(minutes=30)
 
 
 class Thrash:
@@ -57,7 +60,7 @@ def _ended_unused(truth: Truth, history: InstanceHistory) -> bool:
     age = history.shutting_down_at - history.now.launched_at
     if history.ended_by != "engine" or age > SPAN or history.now.ends_at is not None:
         return False
-    if truth.soon_over(history.now.id, truth.now()):
+    if truth.soon_over(history.now.id, truth.now()) or ends_with_its_money(truth, history, MONEY_LASTS):
         return False
     kube = next((node for node in truth.cluster.view().nodes if node.instance_id == history.now.id), None)
     if kube is None or kube.opened_at is None:
