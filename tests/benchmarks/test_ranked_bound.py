@@ -124,6 +124,16 @@ def test_large_pods_that_need_a_host_need_a_large_one():
     assert ranked_bound(problem(pods, [], [small, large, other])) == pytest.approx(20.0)
 
 
+def test_a_limit_that_costs_more_to_use_up_than_the_bound_counts_as_none():
+    """Ten nodes are more than the limit allows, but nine of them cost far more than the one that is needed."""
+    pods = [make.pending(f"p{n}", cpu=1_000) for n in range(10)]
+    roomy = {"cpu": 10_000, "pods": 10}
+    low = make.option("low", capacity=roomy, price=5.0, rank=(0,), budget="pool", consumes={"cpu": 1_000})
+    high = make.option("high", capacity=roomy, price=1.0, rank=(1,))
+    stated = problem(pods, [], [low, high], budgets={"pool": {"cpu": 9_000}})
+    assert ranked_bound(stated) == pytest.approx(5.0)
+
+
 def test_a_limit_that_is_cheaply_used_up_makes_no_rank_sure():
     """Four small nodes are within the limit, but one large prepaid node uses it up: then the bound says nothing."""
     pods = [make.pending(f"p{n}", cpu=100) for n in range(4)]

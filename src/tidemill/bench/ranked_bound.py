@@ -12,10 +12,10 @@ nodes may be cut in pieces, and zones matter to openers only. So it can be too l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tidemill.bench.bounds import shared_limits
+from tidemill.bench.bounds import shared_limits, volumetric
 from tidemill.bench.checker.hosts import host_of_option
 from tidemill.bench.checker.pod_fits_node import eligibility_key, node_faults
 from tidemill.bench.pod_kinds import apart
@@ -24,6 +24,8 @@ from tidemill.linear_program import INFINITE, Program
 from tidemill.spec.names import LABEL_HOSTNAME, LABEL_ZONE, PODS
 
 MOST_COLUMNS = 100_000  # pairs of a kind and a source: seconds, not minutes
+FAR = 3.0  # times what the amounts cost at least: a limit that costs so much to use up is likely to be beyond the bound
+EPSILON = 1e-9
 
 _Rank = tuple[int, ...]
 _Options = frozenset[int]  # numbers of options
@@ -72,8 +74,9 @@ def ranked_bound(problem: Problem) -> float | None:
             )
             if fitting:
                 kind.usable[position] = fitting
-    bound = _solve(problem, kinds, sources)
-    return bound if bound is not None and _limits_hold_out(problem, bound) else None
+    limits = _Limits(problem)
+    bound = _solve(problem, kinds, sources, limits)
+    return min(bound, limits.worth) if bound is not None else None
 
 
 def _sources(problem: Problem, kinds: list[_Kind]) -> list[_Source]:
@@ -123,7 +126,7 @@ def _follows(pod: PendingPod) -> frozenset[str]:
     return frozenset(keys)
 
 
-def _sure_rank(problem: Problem, kind: _Kind, sources: list[_Source]) -> _Rank | None:
+def _sure_rank(problem: Problem, kind: _Kind, sources: list[_Source], limits: _Limits) -> _Rank | None:
     """The lowest rank that has a node for every such pod, wherever it is sent; None: no rank is sure."""
     follows = _follows(kind.pod)
     if follows - {LABEL_ZONE}:
@@ -134,7 +137,7 @@ def _sure_rank(problem: Problem, kind: _Kind, sources: list[_Source]) -> _Rank |
         for number in numbers:
             zones = sources[position].zones[number]
             everywhere |= zones
-            if _is_unlimited(problem, problem.options[number]):
+            if limits.allow_any(problem.options[number]):
                 zones_of.setdefault(sources[position].rank, set()).update(zones)
     covered: set[str | None] = set()  # by this rank and all lower ones: a pod uses the lowest of its zone
     for rank in sorted(zones_of):
@@ -144,40 +147,46 @@ def _sure_rank(problem: Problem, kind: _Kind, sources: list[_Source]) -> _Rank |
     return None
 
 
-def _is_unlimited(problem: Problem, option: NodeOption) -> bool:
-    """Whether every pod could have such a node. That others use the limit up is left to `_limits_hold_out`."""
-    nodes = len(problem.pods)
-    if option.stock and problem.stocks.get(option.stock, 0) < nodes:
-        return False
-    limits = problem.budgets.get(option.budget, {})
-    return all(limits[name] >= nodes * amount for name, amount in option.consumes.items() if name in limits)
+class _Limits:
+    """Which limits are never used up by a packing that costs less than the bound: those count as none.
 
+    `worth` is what it would cost at least to use such a limit up so far that a node might be refused. No packing that
+    costs less does so; and whoever costs more is no matter to a bound that is not above it.
+    """
 
-def _limits_hold_out(problem: Problem, bound: float) -> bool:
-    """Whether using up a limit that was taken for none is impossible, or would cost at least the bound."""
-    for budget, limits in problem.budgets.items():
-        sharing = [option for option in problem.options if option.budget == budget]
-        if any(_is_unlimited(problem, option) for option in sharing) and not all(
-            _holds_out(problem, sharing, name, limit, bound) for name, limit in limits.items()
-        ):
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        enough = FAR * volumetric(problem)
+        found = {budget: self._worth_of(budget, limits) for budget, limits in problem.budgets.items()}
+        self._far = {budget: worth for budget, worth in found.items() if worth >= max(enough, EPSILON)}
+        self.worth = min(self._far.values(), default=INFINITE)
+
+    def allow_any(self, option: NodeOption) -> bool:
+        """Whether every pod could have such a node at any time."""
+        problem = self._problem
+        if option.stock and problem.stocks.get(option.stock, 0) < len(problem.pods):
             return False
-    return True
+        return not problem.budgets.get(option.budget) or option.budget in self._far
 
+    def _worth_of(self, budget: str, limits: Mapping[str, int]) -> float:
+        sharing = [option for option in self._problem.options if option.budget == budget]
+        return min((self._worth(sharing, name, limit) for name, limit in limits.items()), default=INFINITE)
 
-def _holds_out(problem: Problem, sharing: list[NodeOption], name: str, limit: int, bound: float) -> bool:
-    most = max(option.consumes.get(name, 0) for option in sharing)
-    if limit >= len(problem.pods) * most:
-        return True  # no node is without a pod, so there are no more nodes than pods
-    prepaid: dict[str, int] = {}  # by stock
-    rates: list[float] = []
-    for option in sharing:
-        amount = option.consumes.get(name, 0)
-        if option.price <= 0:
-            count = problem.stocks.get(option.stock, 0) if option.stock else len(problem.pods)
-            prepaid[option.stock] = max(prepaid.get(option.stock, 0), count * amount)
-        elif amount:
-            rates.append(option.price / amount)
-    return (limit - most - sum(prepaid.values())) * min(rates, default=0.0) >= bound
+    def _worth(self, sharing: list[NodeOption], name: str, limit: int) -> float:
+        problem = self._problem
+        most = max((option.consumes.get(name, 0) for option in sharing), default=0)
+        if limit >= len(problem.pods) * most:
+            return INFINITE  # no node is without a pod, so there are no more nodes than pods
+        prepaid: dict[str, int] = {}  # by stock
+        rates: list[float] = []
+        for option in sharing:
+            amount = option.consumes.get(name, 0)
+            if option.price <= 0:
+                count = problem.stocks.get(option.stock, 0) if option.stock else len(problem.pods)
+                prepaid[option.stock] = max(prepaid.get(option.stock, 0), count * amount)
+            elif amount:
+                rates.append(option.price / amount)
+        return (limit - most - sum(prepaid.values())) * min(rates, default=0.0)
 
 
 # --- the program ------------------------------------------------------------------------------------------
@@ -191,7 +200,7 @@ class _Rows:
     openers: dict[int, float] = field(default_factory=dict)
 
 
-def _solve(problem: Problem, kinds: list[_Kind], sources: list[_Source]) -> float | None:
+def _solve(problem: Problem, kinds: list[_Kind], sources: list[_Source], limits: _Limits) -> float | None:
     program = Program()
     opened = {
         number: program.column(problem.options[number].price)
@@ -200,7 +209,7 @@ def _solve(problem: Problem, kinds: list[_Kind], sources: list[_Source]) -> floa
     }
     rows = [_Rows() for _ in sources]
     for kind in kinds:
-        sure = _sure_rank(problem, kind, sources)
+        sure = _sure_rank(problem, kind, sources, limits)
         columns: list[int] = []
         for position, numbers in kind.usable.items():
             column = program.column()
