@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill.decide.packer.domain_assignment import add_existing_nodes, assign_domains
+from tidemill.decide.packer.domain_assignment import add_existing_nodes, assign_domains, plan_domains
 from tidemill.decide.packer.existing_nodes import place_on_existing
 from tidemill.decide.packer.gangs import place_gangs
 from tidemill.decide.packer.local_search import improve_locally
@@ -47,8 +47,9 @@ def attempt(problem: Problem, strategy: Strategy) -> Solution:
         domains = sorted(balancer.load)
         if strategy.gangs_first:
             unplaced += place_gangs(problem, level.gangs, packing, domains)  # 4 gangs, whole or not at all
-        shares = assign_domains(level.groups, packing, balancer)  # 5 a domain for each pod, on counts alone
-        unplaced += place_in_order(shares, packing, strategy)  # 6 a node for each pod, existing or new
+        plan = plan_domains(level.groups, packing, balancer) if not grouped.gangs else None
+        shares = assign_domains(level.groups, packing, balancer, plan)  # 5 a domain for each pod, on counts
+        unplaced += place_in_order(shares, packing, strategy, plan)  # 6 a node for each pod, existing or new
         if not strategy.gangs_first:
             unplaced += place_gangs(problem, level.gangs, packing, domains)
     unplaced += [pod for group in grouped.groups if group.needs_exact_check for pod in group.pods]

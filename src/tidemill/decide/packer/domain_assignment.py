@@ -14,6 +14,7 @@ from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_counters import HOST, PodCounter, counters_of_existing
 from tidemill.decide.packer.pod_groups import GroupedPods, PodGroup
 from tidemill.decide.packer.problem import Problem
+from tidemill.decide.packer.rank_plan import RankPlan, plan_ranks
 from tidemill.decide.packer.supply import Domain
 from tidemill.decide.packer.topology_spread import DomainBalancer, DomainShare
 
@@ -53,7 +54,7 @@ def add_existing_nodes(problem: Problem, grouped: GroupedPods, packing: PackingS
 
 
 def assign_domains(
-    groups: list[PodGroup], packing: PackingState, balancer: DomainBalancer
+    groups: list[PodGroup], packing: PackingState, balancer: DomainBalancer, plan: RankPlan | None = None
 ) -> list[DomainShare]:
     """Groups with rules about domains first. The others follow the load, so that nodes open where pods are."""
     reachable = _ReachableDomains(packing, sorted(balancer.load))
@@ -78,8 +79,12 @@ def assign_domains(
             group.needs_exact_check = (
                 True  # domains it cannot reach count for its rules: counting is not enough
             )
+        elif plan is not None and plan.is_level(group):
+            shares += balancer.assign_as_planned(group, plan.domains_of(group))
         else:
-            if group.affinity:
+            if group.affinity and plan is not None:
+                allowed = [plan.domain_of_rule(group)]
+            elif group.affinity:
                 allowed = _with_room(group, allowed, packing, balancer)
             wanted = None
             if group.one_per_host and not uneven and balancer.may_be_uneven(group, allowed):
@@ -103,6 +108,26 @@ def assign_domains(
         else:
             shares.append(DomainShare(group, group.pods, tuple(allowed)))
     return shares
+
+
+def plan_domains(groups: list[PodGroup], packing: PackingState, balancer: DomainBalancer) -> RankPlan | None:
+    """A plan, where no node is there yet, and counts over one topology key are all that the rules are about."""
+    supply, domains = packing.supply, sorted(balancer.load)
+    if packing.bins or len(supply.keys) != 1 or len(supply.by_site) < 2:
+        return None
+    reachable = _ReachableDomains(packing, domains)
+    for group in groups:
+        if group.needs_exact_check or group.anti_affinity:
+            return None
+        if not group.has_domain_rules:
+            continue
+        allowed, exact = reachable.for_rules(group, balancer)
+        if not exact or len(allowed) != len(domains):
+            return None
+        own = [counter for counter, _ in group.affinity] or list(group.counted_by)
+        if len(own) != 1 or own != list(group.counted_by) or (group.affinity and group.spreads):
+            return None
+    return plan_ranks(groups, supply, domains)
 
 
 def _difficulty(group: PodGroup, uneven: bool) -> tuple[object, ...]:

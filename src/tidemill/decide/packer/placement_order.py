@@ -14,7 +14,9 @@ from tidemill.decide.packer.host_pairs import open_pairs
 from tidemill.decide.packer.limited_ranks import LimitedRanks
 from tidemill.decide.packer.node_growth import grow_evenly, grow_or_open, open_evenly
 from tidemill.decide.packer.packing_state import PackingState
+from tidemill.decide.packer.planned_hosts import open_planned
 from tidemill.decide.packer.pod_groups import PodGroup
+from tidemill.decide.packer.rank_plan import RankPlan
 from tidemill.decide.packer.supply import Domain
 from tidemill.decide.packer.topology_spread import DomainShare
 
@@ -56,15 +58,20 @@ USUAL = Strategy()
 # into the processor's cache, and every tenth of them has all sizes. Not where nodes exist or a lower rank goes first.
 _PART = 10_000
 
-# Priority, tier, price elsewhere, size, requests, domains, eligibility: pods that are placed in one go, and when.
+# Priority, tier, price elsewhere or number of choices, size, requests, domains, eligibility: pods that are placed in
+# one go, and when.
 _Turn = tuple[int, int, float, float, tuple[tuple[int, int], ...], tuple[Domain, ...], int]
 
 
-def place_in_order(shares: list[DomainShare], packing: PackingState, strategy: Strategy = USUAL) -> list[int]:
+def place_in_order(
+    shares: list[DomainShare], packing: PackingState, strategy: Strategy = USUAL, plan: RankPlan | None = None
+) -> list[int]:
     """Place the pods of all shares; returns the pods without a node."""
+    if plan is not None:
+        shares = open_planned(plan, shares, packing)
     parts = max(1, len(shares) // _PART)
     if parts == 1 or packing.bins or packing.supply.several_ranks:
-        return _place_together(shares, packing, strategy)
+        return _place_together(shares, packing, strategy, plan)
     unplaced: list[int] = []
     for part in range(parts):
         packing.set_aside()
@@ -73,7 +80,9 @@ def place_in_order(shares: list[DomainShare], packing: PackingState, strategy: S
     return unplaced
 
 
-def _place_together(shares: list[DomainShare], packing: PackingState, strategy: Strategy) -> list[int]:
+def _place_together(
+    shares: list[DomainShare], packing: PackingState, strategy: Strategy, plan: RankPlan | None = None
+) -> list[int]:
     unplaced: list[int] = []
     batches: dict[_Turn, list[DomainShare]] = {}
     several_ranks = packing.supply.several_ranks
@@ -89,9 +98,11 @@ def _place_together(shares: list[DomainShare], packing: PackingState, strategy: 
         # Where those are open already, the pods that would pay most elsewhere go first.
         large_first = strategy.large_first and (tier > 0 or seats or not several_ranks)
         size = -group.size if large_first else group.size
-        dearest = -limited.price_elsewhere(share) if limited is not None and seats and tier == 0 else 0.0
+        first = -limited.price_elsewhere(share) if limited is not None and seats and tier == 0 else 0.0
+        if plan is not None and tier == 2:
+            first = float(plan.choices(group, share.domains))
         turn: _Turn = (
-            -group.priority, tier, dearest, size, group.requests, share.domains, group.eligibility,
+            -group.priority, tier, first, size, group.requests, share.domains, group.eligibility,
         )  # fmt: skip
         batches.setdefault(turn, []).append(share)
     turns = sorted(batches)
@@ -107,7 +118,8 @@ def _place_together(shares: list[DomainShare], packing: PackingState, strategy: 
         sites = packing.sites(turn[5])
         if limited is not None and seats and turn[1] == 0:
             queue = limited.open_prepaid(queue, turn[5])
-        for site in sites:
+        fill_first = plan.in_order(queue[0][0], sites) if plan is not None and queue else sites
+        for site in fill_first:
             if not queue:
                 break
             queue = place_best_fit(packing, queue, site)

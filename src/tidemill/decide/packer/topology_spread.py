@@ -44,6 +44,7 @@ class DomainBalancer:
         self._blocked: set[int] = set()  # the counters among them
         self._constrained: set[int] = set()  # counters that the rule of a placed pod is about
         self._expected: Counter[int] = Counter()  # pods that are not assigned yet, by counter
+        self._targets: dict[int, dict[Domain, int]] = {}  # by counter: the level of each domain in the end
         self._level_keys: dict[tuple[int, int], str] = {}
         self._domains_by_value: dict[tuple[str, int], dict[str, tuple[Domain, ...]]] = {}
 
@@ -124,6 +125,36 @@ class DomainBalancer:
                 load[domain] += count * group.size / len(within)
             start += count
         return shares, pods[start:]
+
+    def assign_as_planned(self, group: PodGroup, wanted: Mapping[Domain, int]) -> list[DomainShare]:
+        """As wanted, up to the level that all domains have in the end; the rest where that is not reached yet.
+
+        For counters all of whose pods are assigned here and may go to every domain: then all end level.
+        """
+        counter, pods, shares = group.counted_by[0], group.pods, []
+        targets = self._targets.get(counter)
+        if targets is None:
+            total = sum(self._counts[counter].values()) + self._expected[counter]
+            each, more = divmod(total, len(wanted))
+            targets = {domain: each + (n < more) for n, domain in enumerate(sorted(wanted))}
+            self._targets[counter] = targets
+        room = {domain: targets[domain] - self._count_in(counter, domain) for domain in wanted}
+        quotas = {domain: min(quota, room[domain]) for domain, quota in wanted.items()}
+        left = len(pods) - sum(quotas.values())
+        for domain in sorted(wanted, key=lambda domain: quotas[domain] - room[domain]):
+            more = min(left, room[domain] - quotas[domain])
+            quotas[domain] += more
+            left -= more
+        start = 0
+        for domain, quota in quotas.items():
+            if quota:
+                self.count(counter, domain, quota)
+                self.load[domain] += quota * group.size
+                for rule_counter, rule, _ in group.spreads:
+                    self._note_spread(rule_counter, self._value(rule_counter, domain), rule.max_skew)
+                shares.append(DomainShare(group, pods[start : start + quota], (domain,)))
+                start += quota
+        return shares
 
     def assign_ahead(
         self, group: PodGroup, pods: list[int], domains: list[Domain], flexible: Mapping[int, int]
