@@ -31,6 +31,8 @@ from tidemill.spec.units import format_instant
 # A pod waits up to fifteen minutes for room that is known to come, a launch rests up to ten after a failure, and a
 # node boots; so long again for what is neither.
 WAIT_BOUND = timedelta(minutes=45)
+# Of money by the hour that lasts for less it is not asked who may have it: a day, and twice what the pod needs.
+MONEY_LASTS = timedelta(days=1)
 # After a fault, a refusal or a node that never became Ready launches rest, for an hour at most.
 QUIET = timedelta(hours=2)
 
@@ -146,11 +148,25 @@ def _has_hourly_room(truth: Truth, pool: ComputePool, source: SourceSpec, item: 
     ]
     kinds = [kind for kind in truth.spec.catalog.types.values() if matches(kind, wanted)]
     return any(
-        _fits(truth, pool, kind, zone, item[0]) and nodes_left(truth, pool, kind, truth.now()) >= len(item)
+        _fits(truth, pool, kind, zone, item[0])
+        and nodes_left(truth, pool, kind, truth.now()) >= len(item)
+        and _month_pays(truth, pool, kind, item)
         for kind in kinds
         if kind.on_demand_usd_h is not None
         for zone in zones
     )
+
+
+def _month_pays(truth: Truth, pool: ComputePool, kind: InstanceType, item: Item) -> bool:
+    """Twice over, beside what runs: what the month's budget would end too early is rightly not launched, and nothing
+    is that takes the money from work that runs."""
+    budget, now = truth.spec.platform.spec.budget.monthly_usd, truth.now()
+    if not budget:
+        return True
+    running = sum(history.usd_h for history in truth.ours() if history.shutting_down_at is None)
+    rate = running + (kind.on_demand_usd_h or 0.0) * len(item)
+    lasts = timedelta(hours=(budget - spent_usd(truth, now)) / rate)
+    return lasts > 2 * max(time_to_use(item[0], pool, []), MONEY_LASTS)
 
 
 def _fits(truth: Truth, pool: ComputePool, kind: InstanceType, zone: str, pod: Pod) -> bool:
