@@ -253,3 +253,13 @@ def test_a_block_of_which_nothing_was_delivered_is_not_judged():
 def test_a_block_that_ran_for_less_than_a_day_is_not_judged():
     thrifty = buying(document=plan(extend={"minUtilisation": 0.5}))
     assert asks(thrifty, SHORT, uses=(BlockUse("cr-1", 32, 0.0, 700.0),)) == ["SearchExtensions"]
+
+
+def test_a_plan_says_whether_it_asked_how_well_blocks_were_used():
+    """The hours grow all the time: only a plan that asked is made anew for them."""
+    use = (BlockUse("cr-1", 32, 100.0, 768.0),)
+    thrifty = buying(document=plan(extend={"minUtilisation": 0.5}))
+    assert decide(thrifty, world(SHORT, uses=use)).uses_read
+    lasts = block("cr-1", ends_in="60d", starts_in="1d", count=4)
+    assert not decide(thrifty, world(lasts, uses=use)).uses_read
+    assert not decide(buying(), world(SHORT, uses=use)).uses_read

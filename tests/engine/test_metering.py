@@ -68,3 +68,17 @@ def test_only_a_plan_that_asks_sees_how_well_a_block_was_used():
     (use,) = uses_after(4, running(minUtilisation=0.5))
     assert (use.accelerators, use.used_h / use.held_h) == (32, pytest.approx(0.25))
     assert uses_after(3, running()) == ()
+
+
+def test_hours_of_use_that_no_plan_asked_for_make_no_new_plan():
+    """Whether a block was used is asked before it is extended: of one that lasts, never."""
+    outside = running(minUtilisation=0.5)
+    outside.cluster.pods = []
+    engine, ticks = outside.engine(), []
+    for _ in range(6):
+        tick = engine.tick()
+        assert tick is not None
+        ticks.append(tick)
+        outside.clock.pass_time(minutes=10)
+    assert len({tick.world.uses for tick in ticks[-3:]}) == 3
+    assert len({id(tick.plan) for tick in ticks[-3:]}) == 1

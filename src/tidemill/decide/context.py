@@ -16,7 +16,7 @@ from tidemill.decide.node_table import Ending, EndingGroup, NodeTable, NodeView
 from tidemill.decide.overflow import money_runs_out_at
 from tidemill.decide.phases import Phase
 from tidemill.decide.pool_templates import HELD, TOLERATES_HELD, PoolTemplate, templates
-from tidemill.decide.premises import RecordedSpending
+from tidemill.decide.premises import RecordedSpending, RecordedUses
 from tidemill.decide.queue_item import QueueItem
 from tidemill.decide.scheduler_rules import admits, tolerates
 from tidemill.decide.service_moves import in_effect, services_lead
@@ -46,7 +46,8 @@ class DecisionContext:
         """`memory`: of the decision before this one; without it everything is worked out from nothing."""
         self.spec = spec
         self._spending = RecordedSpending(world.spending)
-        self.world = replace(world, spending=self._spending)
+        self._uses = RecordedUses(world.uses)
+        self.world = replace(world, spending=self._spending, uses=self._uses)
         self._counted_from_now: set[str] = set()
         self.now = world.now
         self.owner = spec.platform.spec.deployment
@@ -203,6 +204,7 @@ class DecisionContext:
             frozenset(self._spending.read),
             self.now,
             frozenset(self._counted_from_now),
+            uses_read=self._uses.was_read,
         )
 
     def _explained(self) -> Iterable[Unmet]:

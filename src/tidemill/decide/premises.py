@@ -1,4 +1,4 @@
-"""What one decision read of what moves by itself: money that is spent by the hour, and the clock.
+"""What one decision read of what moves by itself: money that is spent by the hour, hours of use, and the clock.
 
 A plan may be used again as long as what it read is the same (`Plan.holds_at`). Whoever reads a figure of the world's
 spending reads it through here, so nobody has to say so. An instant that is counted from now, and told, is set by
@@ -7,10 +7,11 @@ spending reads it through here, so nobody has to say so. An instant that is coun
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from tidemill.model.purchases import Spending
+from tidemill.model.purchases import BlockUse, Spending
 
 _FIGURES = frozenset(field.name for field in fields(Spending))
 
@@ -30,3 +31,14 @@ class RecordedSpending(Spending):
         if name in _FIGURES:
             object.__getattribute__(self, "read").add(name)
         return object.__getattribute__(self, name)
+
+
+class RecordedUses(tuple[BlockUse, ...]):
+    """How much of each block was used; it remembers whether anybody asked. The hours grow with every sample, and most
+    decisions do not ask."""
+
+    was_read = False
+
+    def __iter__(self) -> Iterator[BlockUse]:
+        self.was_read = True
+        return super().__iter__()

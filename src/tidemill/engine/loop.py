@@ -47,10 +47,10 @@ RESYNC = timedelta(minutes=10)
 # While EKS creates or changes a node group that is to launch: it takes a minute or three, and sends no event.
 AFTER_WAITING = timedelta(seconds=20)
 
-# Everything of a world but the clock and the money, of which a plan says what it read. The index of pods follows from
-# the pods.
+# Everything of a world but the clock, the money and the use of blocks, of which a plan says what it read. The index of
+# pods follows from the pods.
 _COMPARED = tuple(
-    field.name for field in fields(World) if field.name not in ("now", "spending", "pods_by_node")
+    field.name for field in fields(World) if field.name not in ("now", "spending", "uses", "pods_by_node")
 )
 
 Decide = Callable[[Spec, World], Plan]
@@ -173,12 +173,14 @@ class Engine:
     def _is_unchanged(self, world: World) -> bool:
         """Nothing moved since a plan without actions, and it is not yet when it said things could differ.
 
-        The plan says itself what it read of what moves without an event: money by the hour, and the clock.
+        The plan says itself what it read of what moves without an event: money by the hour, use of blocks, the clock.
         """
         last, plan = self._last_world, self._last_plan
         if last is None or plan.actions or self._decide is not decide:
             return False
         if not plan.holds_at(world.now, world.spending, last.spending):
+            return False
+        if plan.uses_read and world.uses != last.uses:
             return False
         return all(_is_same(getattr(world, name), getattr(last, name)) for name in _COMPARED)
 

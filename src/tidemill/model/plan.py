@@ -284,11 +284,13 @@ class Plan:
     unmet: tuple[Unmet, ...] = ()
     warnings: tuple[Warning, ...] = ()
     wake_at: datetime | None = None  # with no event before, nothing would be decided differently until then
-    # What it was made from besides: the figures of `Spending` that were read, when it was made, and the pods whose
-    # `earliest` is counted from then. Two plans that say the same are equal whatever they were made from.
+    # What it was made from besides: the figures of `Spending` that were read, when it was made, the pods whose
+    # `earliest` is counted from then, and whether the use of blocks was read. Two plans that say the same are equal
+    # whatever they were made from.
     figures_read: frozenset[str] = field(default=frozenset(), compare=False)
     made_at: datetime | None = field(default=None, compare=False)
     counted_from_then: frozenset[str] = field(default=frozenset(), compare=False)
+    uses_read: bool = field(default=True, compare=False)
 
     def holds_at(self, now: datetime, spending: Spending, spent_then: Spending) -> bool:
         """Whether it is still what would be decided, if nothing else of the world has changed."""
