@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +94,34 @@ sys.exit(code or any(name.split(".")[0] in ("tests", "benchmarks") for name in s
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_packer_of_another_checkout_is_measured_on_the_same_pods(capsys):
+    here = str(Path(__file__).parents[2])
+    assert main(["bench", "pack", "--pods", "60", "--mix", "pools", "--compare", here, "--json"]) == 0
+    now, before = json.loads(capsys.readouterr().out)["packings"]
+    assert (now["solver"], before["solver"], before["judged"]) == ("tidemill", "before", False)
+    assert (now["price"], now["nodes"], now["lower_bound"]) == (
+        before["price"], before["nodes"], before["lower_bound"],
+    )  # fmt: skip
+    assert before["cpu_s"] > 0
+
+
+def test_a_folder_that_is_no_checkout_cannot_be_compared_with(capsys, tmp_path):
+    assert main(["bench", "pack", "--pods", "20", "--mix", "pools", "--compare", str(tmp_path)]) == 2
+    assert "is no checkout of Tidemill" in capsys.readouterr().err
+
+
+def test_a_checkout_that_packs_other_pods_is_not_compared(capsys, tmp_path):
+    packages = {"bench/mixes": "def build(mix, pods, seed):\n    return Problem()", "decide/packer": ""}
+    for name, text in packages.items():
+        folder = tmp_path / "src" / "tidemill" / name
+        folder.mkdir(parents=True)
+        for above in (folder.parent, folder.parent.parent):
+            (above / "__init__.py").touch()
+        (folder / "__init__.py").write_text(
+            "class Problem:\n    pods, options, opened, unplaced, price = (), (), (), (), 0.0\n"
+            f"def solve(problem):\n    return problem\n{text}\n"
+        )
+    assert main(["bench", "pack", "--pods", "20", "--mix", "pools", "--compare", str(tmp_path)]) == 2
+    assert "is another problem" in capsys.readouterr().err

@@ -9,16 +9,20 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter, process_time
 
 from tidemill.bench.bounds import lower_bound
 from tidemill.bench.checker.check import Fault, check
 from tidemill.bench.first_fit import first_fit, overlooked
 from tidemill.bench.mixes import build
+from tidemill.bench.other_checkout import OtherPacking, pack_there
 from tidemill.bench.ranked_bound import ranked_bound
 from tidemill.decide.packer.problem import Problem, Solution
 from tidemill.model.resources import amount
 from tidemill.spec.names import ACCELERATORS
+
+BEFORE = "before"  # the name under which the packer of another checkout is shown
 
 Solve = Callable[[Problem], Solution]
 
@@ -44,6 +48,7 @@ class Packing:
     stranded_gpus: int  # on opened nodes, requested by no pod
     checked: bool
     faults: tuple[Fault, ...]
+    judged: bool = True  # false: the packer of another checkout, whose placement is not looked at
 
     @property
     def over_bound(self) -> float | None:
@@ -60,12 +65,32 @@ def solver(name: str) -> Solve:
 
 
 def measure(
-    mix: str, pods: int, *, seed: int = 1, repeat: int = 1, solvers: tuple[str, ...]
+    mix: str,
+    pods: int,
+    *,
+    seed: int = 1,
+    repeat: int = 1,
+    solvers: tuple[str, ...],
+    before: Path | None = None,
 ) -> list[Packing]:
-    """The same problem for each solver, one after the other."""
+    """The same problem for each solver, one after the other; and for the packer of another checkout."""
     problem = build(mix, pods, seed)
+    other = pack_there(before, problem, mix, pods, seed=seed, repeat=repeat) if before is not None else None
     bound = max(lower_bound(problem), ranked_bound(problem) or 0.0)
-    return [_measure(problem, bound, mix, seed, repeat, name) for name in solvers]
+    found = [_measure(problem, bound, mix, seed, repeat, name) for name in solvers]
+    if other is not None:
+        found.append(_of_other(problem, bound, mix, seed, other))
+    return found
+
+
+def _of_other(problem: Problem, bound: float, mix: str, seed: int, other: OtherPacking) -> Packing:
+    pods = len(problem.pods)
+    return Packing(
+        solver=BEFORE, mix=mix, pods=pods, seed=seed, seconds=other.seconds, pods_per_s=pods / other.seconds,
+        cpu_s=other.cpu_s, pods_per_cpu_s=pods / max(other.cpu_s, 1e-9), nodes=other.nodes, price=other.price,
+        lower_bound=bound, placed=pods - other.unplaced, unplaced=other.unplaced, overlooked=0,
+        stranded_gpus=0, checked=False, faults=(), judged=False,
+    )  # fmt: skip
 
 
 def _measure(problem: Problem, bound: float, mix: str, seed: int, repeat: int, name: str) -> Packing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,6 +53,10 @@ def bench() -> None:
 )
 @click.option("--solver", type=click.Choice(["tidemill", "first-fit"]), default="tidemill", show_default=True)
 @click.option("--reference", is_flag=True, help="Also run plain first fit. Slow: it tries every node.")
+@click.option(
+    "--compare", "before", type=click.Path(path_type=Path), metavar="CHECKOUT",
+    help="Also run the packer of another checkout of Tidemill on the same pods.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def pack(
@@ -62,6 +67,7 @@ def pack(
     repeat: int,
     solver: str,
     reference: bool,
+    before: Path | None,
     as_json: bool,
 ) -> None:
     """Pack the pods of some mixes into nodes; time it, check every rule, compare the price with a lower bound.
@@ -79,7 +85,7 @@ def pack(
     done, total = 0, sum(pods for _, pods in runs)
     with progress("packing") as show:
         for mix, pods in runs:
-            results += measure(mix, pods, seed=seed, repeat=repeat, solvers=solvers)
+            results += measure(mix, pods, seed=seed, repeat=repeat, solvers=solvers, before=before)
             done += pods
             if show is not None:
                 show(done / total)
@@ -131,6 +137,12 @@ def _print_table(results: list[Packing]) -> None:
             f"{result.price:,.2f}",
             f"{result.over_bound:+.1%}" if result.over_bound is not None else "-",
             f"{result.unplaced:,}" + (f" ({result.overlooked:,} placeable)" if result.overlooked else ""),
-            "sound" if result.checked else f"{len(result.faults)} faults",
+            _judgement(result),
         )
     console().print(made)
+
+
+def _judgement(result: Packing) -> str:
+    if not result.judged:
+        return "-"
+    return "sound" if result.checked else f"{len(result.faults)} faults"
