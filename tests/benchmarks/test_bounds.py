@@ -77,6 +77,8 @@ def test_pods_with_host_anti_affinity_force_nodes_open():
     assert volumetric(stated) == pytest.approx(5.0)  # each needs a small one, though volume alone costs 1.25
     assert relaxed(stated) == pytest.approx(5.0)
     assert volumetric(problem(alone, [make.existing(), make.existing("n2")], options)) == pytest.approx(3.0)
+    taken = make.existing("n2", existing_pods=(make.running(labels={"app": "x"}),))
+    assert volumetric(problem(alone, [make.existing(), taken], options)) == pytest.approx(4.0)
 
 
 def test_forced_nodes_and_requests_are_combined():

@@ -94,14 +94,21 @@ def _prepaid(usable: Iterable[NodeOption]) -> dict[str, list[NodeOption]]:
 def _forced_hosts(problem: Problem, usable: Iterable[NodeOption], paid: Sequence[NodeOption]) -> list[float]:
     """What each host that must be opened costs at least: the cheapest that has room for its pod alone.
 
-    They are forced by the largest set of pods of which no two may share a host. Existing and prepaid nodes
-    take one each, and which one is not known: the dearest, to be safe.
+    They are forced by the largest set of pods of which no two may share a host. Existing nodes without such a pod, and
+    prepaid ones, take one each, and which one is not known: the dearest, to be safe.
     """
-    free = len(problem.nodes) + sum(problem.stocks.get(stock, 0) for stock in _prepaid(usable))
+    cliques = apart(problem.pods)
+    if not cliques:
+        return []
+    selector, members = max(cliques.items(), key=lambda pair: len(pair[1]))
+    free = sum(
+        not any(selector.matches(pods.namespace, dict(pods.shape.labels)) for pods in node.existing_pods)
+        for node in problem.nodes
+    ) + sum(problem.stocks.get(stock, 0) for stock in _prepaid(usable))
     by_price = sorted(paid, key=lambda option: option.price)
     known: dict[Amounts, float] = {}
     prices = []
-    for pod in max(apart(problem.pods).values(), key=len, default=[]):
+    for pod in members:
         requests = pod.shape.requests
         if requests not in known:
             fitting = (f for f in by_price if all(f.capacity.get(n, 0) >= a for n, a in requests))
