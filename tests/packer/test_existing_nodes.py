@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.packer.problems import existing, option, pending, problem, replicas
+from tests.packer.problems import existing, option, pending, problem
 from tidemill.decide.packer import attempt
 from tidemill.decide.packer.existing_nodes import place_on_existing
 from tidemill.decide.packer.problem import ExistingNode, PendingPod, Problem, Solution
@@ -78,7 +78,8 @@ def random_problem(seed: int) -> Problem:
         namespace = random.choice(("default", "other"))
         size = random.choice((1, 1, 1, 2, 5))
         gang = Gang(f"{number}", size + random.choice((0, 0, 0, 1))) if size > 1 else None
-        for member in range(size):
+        copies = random.choice((1, 1, 1, 9, 30)) if gang is None else size
+        for member in range(copies):
             name = f"{number}-{member}"
             pods.append(PendingPod(name, shape, namespace, priority, since, gang, refuses))
     return Problem(tuple(pods), tuple(nodes), ())
@@ -126,6 +127,17 @@ def test_given_pods_that_could_make_way_for_one_without_a_node_the_general_way_i
     assert not _general(stated).unplaced
 
 
-def test_given_many_equal_pods_the_general_way_is_asked():
-    stated = problem(replicas(8), nodes=[existing()], options=[])
-    assert place_on_existing(stated) is None
+@pytest.mark.parametrize("seed", range(20))
+def test_given_many_pods_that_request_nothing_both_ways_fill_the_nodes_alike(seed):
+    """A class of nodes may be empty before its turn comes again: the general way stopped with a KeyError."""
+    random = Random(seed)
+    nodes = [
+        ExistingNode(f"n{number}", {}, {PODS: random.choice((1, 2, 3, 50))}, rank=(0,), group="g")
+        for number in range(random.randint(2, 6))
+    ]
+    shape = PodShape()
+    pods = tuple(PendingPod(f"p{number}", shape) for number in range(random.randint(8, 30)))
+    stated = Problem(pods, tuple(nodes), ())
+    quick, general = place_on_existing(stated), _general(stated)
+    assert quick is not None
+    assert (quick.existing, quick.unplaced) == (general.existing, general.unplaced)

@@ -28,7 +28,7 @@ from tidemill.decide.packer.supply import Site
 # nodes a few pods always do: all of these are tried before a node is opened, and the first with room will do.
 FEW_PODS, _FEW_CLASSES = 8, 128
 # With one pod to so many classes, looking at all of them at once is cheaper than at a few for each pod.
-_CLASSES_A_POD = 24
+CLASSES_A_POD = 24
 # How many classes a pod tries before a node grows or opens for it, those with least free first.
 _FIRST_TRIED = 64
 _LAST_TRIED = 512  # ... if none of them has room
@@ -44,7 +44,7 @@ def place_best_fit(packing: PackingState, queue: Queue, site: Site) -> Queue:
         return queue
     total = sum([len(pods) for _, pods in queue])
     existing = packing.by_site[site][0].node_index >= 0
-    is_batch = total * _CLASSES_A_POD >= len(index.classes)
+    is_batch = total * CLASSES_A_POD >= len(index.classes)
     if (total < FEW_PODS or not is_batch) and (existing or len(index.classes) <= _FEW_CLASSES):
         return _rest(queue, lambda group, pods: _fill_tightest(packing, index, group, pods))
     if is_batch:
@@ -170,7 +170,8 @@ class _BatchPlacement:
                     return []
             if not reached:
                 break
-            classes = reached.values()  # the other classes took no pod, and will take none
+            # The other classes took no pod, and will take none. Where pods request nothing, one may be empty by now.
+            classes = [bin_class for bin_class in reached.values() if bin_class.variants]
         return [(waiting.group, waiting.pods[waiting.done :]) for waiting in self._waiting]
 
     def _fill_class(self, bin_class: BinClass, reached: dict[int, BinClass]) -> None:

@@ -2,8 +2,9 @@
 
 Most ticks place a pod or two on a node that is up. This gives the very answer of the general way (`packer.attempt`)
 without its counters, ladders and domains: gangs first, whole, in the first zone and source with room; then the single
-pods, the largest first, each on the node of the lowest rank where least is left of what it requests most. It returns
-None where the general way has more to say; a test compares the two on random problems.
+pods, the largest first, each on the node of the lowest rank where least is left of what it requests most; many equal
+ones are spread over the nodes. It returns None where the general way has more to say; a test compares the two on
+random problems.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tidemill.decide.packer.best_fit import FEW_PODS
+from tidemill.decide.packer.best_fit import CLASSES_A_POD, FEW_PODS
 from tidemill.decide.packer.bins import Free, Requests, fit_count, free_after
+from tidemill.decide.packer.packing_state import as_integers
 from tidemill.decide.packer.pod_groups import (
     GANG_KEYS,
     RequestVectors,
@@ -96,6 +98,9 @@ class _Group:
     eligibility: int
 
 
+_Queue = list[tuple[_Group, list[int]]]
+
+
 def place_on_existing(problem: Problem) -> Solution | None:
     """The solution of the general way; None: only that one knows it."""
     if problem.options or any(node.existing_pods for node in problem.nodes):
@@ -103,7 +108,64 @@ def place_on_existing(problem: Problem) -> Solution | None:
     shapes = {id(pod.shape): pod.shape for pod in problem.pods}
     if not all(_is_plain(shape) for shape in shapes.values()):
         return None
+    if len(problem.pods) == 1 and problem.pods[0].gang is None:
+        return _place_one(problem)
     return _Placement(problem).solve()
+
+
+def _place_one(problem: Problem) -> Solution:
+    """A single pod, on the node that `_Placement` would choose: most ticks place one."""
+    pod = problem.pods[0]
+    dimensions = number_dimensions({pod.shape.requests})
+    requests, _ = RequestVectors(problem, dimensions).of(pod.shape)
+    wanted = [(dimensions[dimension], amount) for dimension, amount in requests]
+    dominant = wanted[0][0]
+    usable: dict[int | str, bool] = {}  # by group of nodes
+    best: list[int] = []  # equally good nodes
+    best_rank: _Rank = ()
+    least = 0
+    for number, node in enumerate(problem.nodes):
+        free, rank = node.free, node.rank
+        left = free.get(dominant, 0)
+        if best and (rank > best_rank or (rank == best_rank and left > least)):
+            continue
+        if any(free.get(name, 0) < amount for name, amount in wanted):
+            continue
+        group = node.group or number
+        known = usable.get(group)
+        if known is None:
+            known = usable[group] = _may_use(pod, node)
+        if known:
+            if best and (rank, left) == (best_rank, least):
+                best.append(number)
+            else:
+                best, best_rank, least = [number], rank, left
+    if not best:
+        return Solution(unplaced={0: "no room"})
+    chosen = best[0] if len(best) == 1 else _first_of_equals(problem, dimensions, best)
+    return Solution({chosen: [0]})
+
+
+def _first_of_equals(problem: Problem, dimensions: list[str], numbers: list[int]) -> int:
+    """Nodes with the same free vector are one class: the class that comes first, and its first node."""
+
+    def vector(node: ExistingNode) -> Free:
+        return tuple([node.free.get(name, 0) for name in dimensions])
+
+    rank = problem.nodes[numbers[0]].rank
+    first: dict[Free, int] = {}
+    for number, node in enumerate(problem.nodes):
+        if node.rank == rank:
+            first.setdefault(vector(node), number)
+    return min(numbers, key=lambda number: (first[vector(problem.nodes[number])], number))
+
+
+def _may_use(pod: PendingPod, node: ExistingNode) -> bool:
+    return (
+        node.group not in pod.refuses
+        and tolerated(pod.shape, node.taints)
+        and admitted(pod.shape, node.labels)
+    )
 
 
 def _is_plain(shape: PodShape) -> bool:
@@ -140,6 +202,7 @@ class _Placement:
         self._sites = [sites[where] for where in sorted(sites)]
         self._known: dict[tuple[int, int | str], bool] = {}  # by eligibility and group of nodes
         self._gangs: set[tuple[str, str]] = set()
+        self._scale = as_integers(vectors.weights)
 
     def solve(self) -> Solution | None:
         singles: list[_Group] = []
@@ -151,12 +214,9 @@ class _Placement:
             if not self._place_gangs(gangs, unplaced):
                 return None
             for batch in self._batches(alone):
-                if sum([len(group.pods) for group in batch]) >= FEW_PODS:
-                    return None  # many equal pods are spread over the nodes
-                for group in batch:
-                    left = self._place_tightest(group)
-                    unplaced += left
-                    single_is_left = single_is_left or bool(left)
+                left = self._place_batch(batch)
+                unplaced += left
+                single_is_left = single_is_left or bool(left)
             singles += alone
         if single_is_left and self._another_could_move(singles, set(unplaced)):
             return None
@@ -177,12 +237,7 @@ class _Placement:
         key = (group.eligibility, node.group)
         known = self._known.get(key)
         if known is None:
-            pod, there = group.first, node.node
-            known = self._known[key] = (
-                there.group not in pod.refuses
-                and tolerated(pod.shape, there.taints)
-                and admitted(pod.shape, there.labels)
-            )
+            known = self._known[key] = _may_use(group.first, node.node)
         return known
 
     # --- gangs ---
@@ -249,19 +304,64 @@ class _Placement:
     def _domains(self, group: _Group) -> tuple[_Domain, ...]:
         return tuple(sorted({node.site.domain for node in self._nodes if self._may_use(group, node)}))
 
-    def _place_tightest(self, group: _Group) -> list[int]:
-        """Fill one node after the other; returns the pods that are left."""
-        pods, requests = group.pods, group.requests
+    def _place_batch(self, batch: list[_Group]) -> list[int]:
+        """Pods with the same requests and eligibility; returns those that are left."""
+        queue = [(group, group.pods) for group in batch]
         for site in self._sites:
-            for equals, each in site.tightest(requests):
-                for node in list(equals.nodes.values()):
-                    if self._may_use(group, node):
-                        count = min(each, len(pods))
-                        site.put(node, requests, pods[:count])
-                        pods = pods[count:]
-                        if not pods:
-                            return []
+            total = sum([len(pods) for _, pods in queue])
+            if total < FEW_PODS or total * CLASSES_A_POD < len(site.classes):
+                queue = [(group, self._fill_tightest(site, group, pods)) for group, pods in queue]
+            else:
+                queue = self._spread(site, queue)
+            queue = [(group, pods) for group, pods in queue if pods]
+            if not queue:
+                break
+        return [pod for _, pods in queue for pod in pods]
+
+    def _fill_tightest(self, site: _Site, group: _Group, pods: list[int]) -> list[int]:
+        """Fill one node after the other; returns the pods that are left."""
+        for equals, each in site.tightest(group.requests):
+            for node in list(equals.nodes.values()):
+                if self._may_use(group, node):
+                    count = min(each, len(pods))
+                    site.put(node, group.requests, pods[:count])
+                    pods = pods[count:]
+                    if not pods:
+                        return []
         return pods
+
+    def _spread(self, site: _Site, queue: _Queue) -> _Queue:
+        """Many equal pods: one to a node, first where least would be left over; then again, while any still fit."""
+        group = queue[0][0]
+        pods = [pod for _, pods in queue for pod in pods]  # who may use a node is the same for all
+        done, classes = 0, list(site.classes)
+        while classes and done < len(pods):
+            reached: dict[Free, None] = {}
+            for free in self._by_leftover(site, group.requests, classes):
+                for node in list(site.classes[free].nodes.values()):
+                    if done < len(pods) and self._may_use(group, node):
+                        site.put(node, group.requests, [pods[done]])
+                        reached[node.free] = None
+                        done += 1
+            classes = list(reached)
+        return [(group, pods[done:])]
+
+    def _by_leftover(self, site: _Site, requests: Requests, classes: list[Free]) -> list[Free]:
+        """Where a pod fits, by how much would be left over: with two dimensions of that with more, else of all."""
+        weighed = [(dimension, amount) for dimension, amount in requests if self._scale[dimension]]
+        combine = max if len(weighed) == 2 else sum
+        fitting = [
+            (
+                combine(
+                    [(free[dimension] - amount) * self._scale[dimension] for dimension, amount in weighed]
+                ),
+                site.classes[free].serial,
+                free,
+            )
+            for free in classes
+            if free in site.classes and fit_count(free, requests)
+        ]
+        return [free for _, _, free in sorted(fitting)]
 
     def _another_could_move(self, groups: list[_Group], unplaced: set[int]) -> bool:
         """A pod with a node has room on another one too: it might make way for a pod without."""

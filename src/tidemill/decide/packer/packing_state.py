@@ -19,12 +19,17 @@ _MAX_CLASSES_TRIED = 24
 Opening = tuple[float, OptionGroup, int]  # price, what is opened, the rung
 
 
+def as_integers(weights: Sequence[float]) -> list[int]:
+    """Weights in units of a sixteenth of the smallest."""
+    finest = min((weight for weight in weights if weight), default=1.0)
+    return [round(weight / finest * 16) for weight in weights]
+
+
 class PackingState:
     def __init__(self, supply: Supply, weights: Sequence[float]) -> None:
         self.supply = supply
         self.weights = weights  # what one unit of each dimension is worth when fits are compared
-        finest = min((weight for weight in weights if weight), default=1.0)
-        self.scale = [round(weight / finest * 16) for weight in weights]  # the same, as integers
+        self.scale = as_integers(weights)
         self.bins: list[Bin] = []
         self.by_site: dict[Site, list[Bin]] = {}
         self.indexes: dict[Site, BinIndex] = {}

@@ -164,10 +164,10 @@ def _typical_node(problem: Problem, dimensions: Sequence[str]) -> list[float]:
     """The median capacity on offer in each dimension: a request is large or small compared with it."""
     typical = []
     for name in dimensions:
-        amounts = sorted(option.capacity.get(name, 0) for option in problem.options)
-        amounts = [amount for amount in amounts if amount > 0] or sorted(
-            node.free.get(name, 0) for node in problem.nodes if node.free.get(name, 0) > 0
-        )
+        amounts = [amount for option in problem.options if (amount := option.capacity.get(name, 0)) > 0]
+        if not amounts:
+            amounts = [amount for node in problem.nodes if (amount := node.free.get(name, 0)) > 0]
+        amounts.sort()
         typical.append(float(amounts[len(amounts) // 2]) if amounts else 1.0)
     return typical
 

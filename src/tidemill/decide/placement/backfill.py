@@ -217,27 +217,28 @@ def _sources(
     """Sources where something is free and the gang may run, time aside; nodes in the order they come free."""
     suits: dict[int, _Coming | None] = {}
     by_source: dict[tuple[Source, str], _Coming] = {}
-    shape, key = item.shape, id(item.shape)
+    shape, key, now, ready = item.shape, id(item.shape), context.now, Phase.READY
     for view in context.views:
         facts = view.facts
-        if view.phase is not Phase.READY or view.ending or facts.cordoned:
+        if view.phase is not ready or view.ending or facts.cordoned:
             continue
-        if facts.group not in suits:
-            group = candidates.groups.get((facts.group, view.drain_from))
+        number = facts.group
+        if number not in suits:
+            group = candidates.groups.get((number, view.drain_from))
             where = (group.source, group.zone) if group is not None else None
             if group is None or where not in free or group.template is None or not _may_run(item, group):
-                suits[facts.group] = None
+                suits[number] = None
             else:
                 assert where is not None
-                suits[facts.group] = by_source.setdefault(where, _Coming(where))
-        here = suits[facts.group]
+                suits[number] = by_source.setdefault(where, _Coming(where))
+        here = suits[number]
         if here is None:
             continue
         known = facts.free_at.get(key)
-        if known is None or context.now < known[3] or (known[2] is not None and known[2] <= context.now):
-            known = facts.free_at[key] = (*_free_at(context, view, shape.requests), context.now, shape)
+        if known is None or now < known[3] or (known[2] is not None and known[2] <= now):
+            known = facts.free_at[key] = (*_free_at(context, view, shape.requests), now, shape)
         if known[1] > 0:
-            here.free.append((known[0] or context.now, view.node.name, known[1], view))
+            here.free.append((known[0] or now, view.node.name, known[1], view))
     for one in by_source.values():
         one.free.sort()
     return list(by_source.values())

@@ -21,7 +21,8 @@ from tidemill.model.capacity import PREPAID
 from tidemill.model.plan import Unmet
 from tidemill.model.reasons import HoldKind, HoldReason
 
-_Met = tuple[datetime, End, bool]  # a start, an end, and whether the time between them shrinks as time passes
+# An end, the starts before it, and whether the time between them shrinks as time passes.
+_Met = tuple[End, tuple[datetime, ...], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +150,10 @@ class Explainer:
         passing: timedelta | None = None
         for template, ends in self._ends():
             needed = time_needed(item.terms, template.pool)
-            for start, end, passes in ends:
+            for end, starts, passes in ends:
                 until = useful_until(item, end, template.pool)
-                if until is not None:
+                for start in starts if until is not None else ():
+                    assert until is not None
                     spare = until - start - needed
                     if spare < timedelta(0):
                         less = min(less, -spare)
@@ -162,7 +164,7 @@ class Explainer:
         return less, more, passing
 
     def _ends(self) -> list[tuple[PoolTemplate, set[_Met]]]:
-        """For each pool: every possible start with an end that a pod could meet there."""
+        """For each pool: every end that a pod could meet there, with its possible starts."""
         if self._pairs is None:
             self._pairs = [
                 (template, self._ends_in(template)) for template in self._context.templates.values()
@@ -177,8 +179,8 @@ class Explainer:
         here = {(group.end, group.source.kind in PREPAID) for group in mine}
         options = [option for option in candidates.launch_options if option.template is template]
         here |= {(end_of_option(context, option), option.hourly_cap is None) for option in options}
-        met = {(start, end, passes) for end, passes in here for start in (now, now + BOOT)}
+        met = {(end, (now, now + BOOT), passes) for end, passes in here}
         return met | {
-            (reservation.start + BOOT, end_of(reservation, template.pool), False)
+            (end_of(reservation, template.pool), (reservation.start + BOOT,), False)
             for reservation in coming(context, template)
         }

@@ -79,6 +79,7 @@ class LaunchOption:
     failed_starts: FailedStarts | None = None  # its nodes never become Ready: one is tried alone
     trial: Stock | None = None  # ... of all that the pool could launch of the type; set with `failed_starts`
     opened: int = 0
+    end: End | None = None  # of its reservation, once it was asked for
 
     @property
     def pool(self) -> ComputePool:
@@ -250,7 +251,9 @@ def end_of_option(
     """As `DecisionContext.end_of`, but where money is the limit it counts what would be added (one node)."""
     pool, hourly_cap = option.pool, option.hourly_cap
     if hourly_cap is None:
-        return _until_scaled_down(context, option)
+        if option.end is None:
+            option.end = _until_scaled_down(context, option)
+        return option.end
     extra = hourly_cap.added_usd_h + (option.usd_h if added_usd_h is None else added_usd_h)
     return money_end(context, pool.name, hourly_cap.kind, extra, all_added_usd_h)
 

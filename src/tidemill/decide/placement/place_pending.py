@@ -77,7 +77,8 @@ def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
         _start_or_wait(context, placement, in_flight)
     _launch(context, packing, candidates)
     placed = context.placed_items = {placement.item for placement in packing.placements}
-    _try_for_gangs(context, queue.gangs, placed, candidates)
+    if gangs:
+        _try_for_gangs(context, queue.gangs, placed, candidates)
     for item in items:
         if not item.pinned_to:
             break  # what is admitted already comes first

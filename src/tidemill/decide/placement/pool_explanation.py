@@ -319,6 +319,8 @@ def _kept_from(
     context: DecisionContext, item: QueueItem, pool: ComputePool, candidates: Candidates
 ) -> datetime | None:
     """From when room that would do for it is promised to a gang."""
+    if not candidates.promised:
+        return None
     return min(
         (
             candidate.claimed_from

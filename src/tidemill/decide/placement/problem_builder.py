@@ -77,7 +77,7 @@ def build_without_launches(
     context: DecisionContext, queue: Queue, candidates: Candidates, room: CandidateRoom
 ) -> BuiltProblem:
     """The same problem on existing nodes only: launch options need not even be looked for."""
-    return ProblemBuilder(context, candidates, room, {}, False).build(queue)
+    return ProblemBuilder(context, candidates, room, {}, False).build(queue, alone=len(queue.items) == 1)
 
 
 def _limits(candidates: Candidates, pool: str, caps: Mapping[CostKey, float]) -> dict[str, int]:
@@ -140,8 +140,11 @@ class ProblemBuilder:
         launch_options: dict[int, tuple[LaunchOption, End]] | None = None,
         stocks: Mapping[str, int] | None = None,
         budgets: Mapping[str, Mapping[str, int]] | None = None,
+        *,
+        alone: bool = False,
     ) -> BuiltProblem:
-        pods, waiting = self._pending_pods(queue, options)
+        """`alone`: the queue has a single item. Whether it could fit is what the packer says as quickly."""
+        pods, waiting = self._pending_pods(queue, options, alone=alone)
         candidates = self._in_order() if pods else []
         ranks = {id(group): self._rank(group) for group in self.groups} if pods else {}
         nodes = [self._existing_node(candidate, ranks[id(candidate.group)]) for candidate in candidates]
@@ -260,11 +263,11 @@ class ProblemBuilder:
     # --- pending pods ---
 
     def _pending_pods(
-        self, queue: Queue, options: Sequence[NodeOption]
+        self, queue: Queue, options: Sequence[NodeOption], *, alone: bool
     ) -> tuple[list[PendingPod], list[tuple[QueueItem, Pod]]]:
         """Without the pods that no node could hold."""
         asking = QueueFilter(self.context, self.room, list(self._launch_groups.values()), options)
-        items = asking.that_may_fit(queue)
+        items = queue.items if alone else asking.that_may_fit(queue)
         levels = levels_of(self.context, items)
         pods: list[PendingPod] = []
         waiting: list[tuple[QueueItem, Pod]] = []
