@@ -60,9 +60,15 @@ def all_mutants(*, everywhere: bool = False) -> list[CodeMutant]:
     for path in sorted(path for folder in WHERE for path in (ROOT / folder).rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
         if everywhere or not name.startswith(NOT_HERE):
-            changes = _changes(_functions(ast.parse(path.read_text())))
+            changes = _changes(_functions(ast.parse(_source(path))))
             found += [CodeMutant(name, one.line, one.what, index) for index, one in enumerate(changes)]
     return found
+
+
+@lru_cache(maxsize=1024)
+def _source(path: Path) -> str:
+    """As it was when the campaign began, and its modules were imported."""
+    return path.read_text()
 
 
 def _functions(tree: ast.Module) -> list[ast.stmt]:
@@ -135,7 +141,7 @@ def _element(items: list[Any], index: int, by: Any, what: str, where: ast.AST | 
 def put_in(mutant: CodeMutant) -> None:
     """Into the functions of this process, for good."""
     path = ROOT / mutant.path
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(_source(path))
     change = _changes(_functions(tree))[mutant.index]
     assert (change.line, change.what) == (mutant.line, mutant.what)
     change.make()

@@ -33,6 +33,7 @@ from tidemill.spec.units import format_instant
 WAIT_BOUND = timedelta(minutes=45)
 # Of money by the hour that lasts for less it is not asked who may have it: a day, and twice what the pod needs.
 MONEY_LASTS = timedelta(days=1)
+LOOK_EVERY = timedelta(minutes=15)
 # After a fault, a refusal or a node that never became Ready launches rest, for an hour at most.
 QUIET = timedelta(hours=2)
 
@@ -41,10 +42,14 @@ class LeftWaiting:
     """Since when a node could have been launched for the first of each kind of pods that wait."""
 
     def __init__(self) -> None:
+        self._looked_at: datetime | None = None
         self._since: dict[tuple[str, str], datetime] = {}
 
     def check(self, truth: Truth) -> Findings:
-        now, before, self._since = truth.now(), self._since, {}
+        now = truth.now()
+        if self._looked_at is not None and now < self._looked_at + LOOK_EVERY:
+            return
+        self._looked_at, before, self._since = now, self._since, {}
         if not truth.cluster.unbound:
             return
         kinds = waiting_items(truth)
