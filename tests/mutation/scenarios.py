@@ -101,7 +101,7 @@ SCENARIOS: dict[str, PreparedScenario] = {
         jobs=[given.job(at=("29h",), lasts="20m")],
     ),
     "purchases without asking, up to a cap": scenario_with(
-        on=AUTO, plans=[given.plan(demand=[LATER, AND_LATER])], duration="5h"
+        on=AUTO, plans=[given.plan(demand=[LATER, AND_LATER])], duration="40h"
     ),
     "a purchase whose answer is lost": scenario_with(
         on=BUYS,
@@ -222,5 +222,21 @@ SCENARIOS: dict[str, PreparedScenario] = {
         rolls=[{"at": "1h", "nodeClass": "gpu", "ami": {"alias": "al2023@v20261115"}}],
         faults=[given.fault("4h", "gpu-fails"), given.fault("4h30m", "engine-absent", duration="20m")],
         duration="6h",
+    ),
+    "many pods leave at once": scenario_with(
+        reservations=[given.block()],
+        jobs=[
+            given.job(
+                "tiny",
+                lasts="9h",
+                at=[f"{second}s" for second in range(16)],
+                checkpointEvery="20m",
+                checkpointTime="30s",
+                grace="2m",
+                gpus=1,
+                cpu="10",
+                memory="50Gi",
+            )
+        ],
     ),
 }
