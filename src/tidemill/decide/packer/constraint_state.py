@@ -15,8 +15,8 @@ from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_counters import HOST, PodCounter, counters_of_existing
 from tidemill.decide.packer.pod_groups import GroupedPods, PodGroup
 from tidemill.decide.packer.problem import Problem
+from tidemill.decide.packer.spread_levels import SpreadLevels
 from tidemill.decide.packer.supply import Domain
-from tidemill.decide.packer.topology_spread import SpreadLevels
 from tidemill.model.pods import Spread
 
 

@@ -17,8 +17,8 @@ from tidemill.decide.packer.exact_placement import ExactPlacer
 from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.pod_groups import GroupedPods, PodGroup
 from tidemill.decide.packer.problem import Problem
+from tidemill.decide.packer.spread_levels import SpreadLevels
 from tidemill.decide.packer.supply import Site
-from tidemill.decide.packer.topology_spread import SpreadLevels
 from tidemill.spec import names
 
 # Bins that are tried for ejection for one unplaced pod, in the order they were opened, and how many pods with the
