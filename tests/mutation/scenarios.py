@@ -103,6 +103,14 @@ SCENARIOS: dict[str, PreparedScenario] = {
     "purchases without asking, up to a cap": scenario_with(
         on=AUTO, plans=[given.plan(demand=[LATER, AND_LATER])], duration="40h"
     ),
+    "a plan with a month of its own": scenario_with(
+        on=given.platform(
+            budget={"perPurchaseUsd": 9000, "monthlyUsd": 9000},
+            approval={"mode": "auto", "autoMaxFeeUsd": 5000},
+        ),
+        plans=[given.plan(demand=[LATER, AND_LATER], budget={"monthlyUsd": 2500})],
+        duration="40h",
+    ),
     "a purchase whose answer is lost": scenario_with(
         on=BUYS,
         plans=[given.plan()],
