@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
 from tidemill.model.ec2_facts import EXTENSION_CLOSES_BEFORE_END, EXTENSION_OPENS_BEFORE_END
 from tidemill.model.labels import Pairs
@@ -83,7 +83,7 @@ class Reservation:
     """
 
     id: str
-    kind: Literal[SourceKind.BLOCK, SourceKind.ODCR]
+    kind: SourceKind
     instance_type: str
     zone: str
     count: int

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final
 
 from tidemill.model.capacity import Reservation, Source, SourceKind
 from tidemill.model.purchase_reasons import PurchaseReason
@@ -212,7 +212,7 @@ class BlockUse:
 class ShownReservation:
     """What AWS last showed of an adopted reservation: enough to count on it while AWS does not list it."""
 
-    kind: Literal[SourceKind.BLOCK, SourceKind.ODCR]
+    kind: SourceKind
     instance_type: str
     zone: str
     count: int
