@@ -154,3 +154,13 @@ def test_the_clock_of_a_live_rehearsal_stops_while_the_planner_runs():
             pass
         playback.advance(passed_s=1, elapsed_s=second, within_s=30)
     assert any(isinstance(one.action, ProposePurchase) for one in rehearsal.done)
+
+
+def test_a_block_that_starts_now_is_bought_although_cheaper_ones_start_tomorrow():
+    loaded = load([EXAMPLE])
+    rehearsal = Rehearsal(loaded.checked_spec(), loaded.checked_scenario(), 3)
+    rehearsal.run_until(rehearsal.start + timedelta(minutes=5))
+    today = [
+        one for one in rehearsal.cloud.all_reservations() if one.start < rehearsal.start + timedelta(hours=1)
+    ]
+    assert [one.count for one in today] == [8]

@@ -24,7 +24,7 @@ from tidemill.decide.read_models import (
 )
 from tidemill.engine.ownership import held_beside, unread_of_ours
 from tidemill.model.capacity import LIVE_STATES, Reservation
-from tidemill.model.ec2_facts import DAY
+from tidemill.model.ec2_facts import grid_at_or_after
 from tidemill.model.errors import (
     NoCapacity,
     NotAllowed,
@@ -294,8 +294,12 @@ class Buyer:
                 if offer.start == envelope.latest_start and offer.end >= envelope.earliest_end
             ]
         now = self._clock.now()
-        # A start-now block begins at an odd minute and ends on the grid, up to a day later than its duration says.
-        latest_end = envelope.latest_start + envelope.duration + DAY
+        # A start-now block begins at an odd minute, within the hour, and ends on the grid after its duration. No later
+        # end is asked for: an answer has six offers, and cheaper ones that start too late would take their places.
+        soonest = max(envelope.earliest_start, now) + timedelta(hours=1)
+        latest_end = max(
+            envelope.latest_start + envelope.duration, grid_at_or_after(soonest + envelope.duration)
+        )
         asked = OfferQuery(
             envelope.instance_type,
             envelope.count,
