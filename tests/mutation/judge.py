@@ -58,10 +58,9 @@ class Result:
 
 
 def judge(prepared: PreparedScenario, decide: Decide = the_decision) -> Result:
-    logging.disable(logging.CRITICAL)
     rehearsal = prepared.prepare(decide=decide)
     try:
-        with _limited():
+        with _quiet(), _limited():
             rehearsal.run()
             outcome = tally(rehearsal, scenario="mutant", wall_s=0.0)
     except InvariantViolated as violated:
@@ -93,6 +92,17 @@ def judge(prepared: PreparedScenario, decide: Decide = the_decision) -> Result:
 
 def _digest(value: object) -> str:
     return blake2b(repr(value).encode(), digest_size=8).hexdigest()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A wrong engine logs every failure."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager
