@@ -76,7 +76,7 @@ class Stage:
             )
             return bool(made["spec"].get("suspend"))
 
-        eventually(held, what="the policies are in force")
+        eventually(held, timeout_s=90, what="the policies are in force")
 
     # --- programs -----------------------------------------------------------------------------------
 
