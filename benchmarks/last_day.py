@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from benchmarks.unjudged import UnjudgedRehearsal
 from tidemill.catalog import load
 from tidemill.decide import decide
 from tidemill.engine.loop import Decide
@@ -163,15 +164,8 @@ def scenario(jobs: list[Json]) -> Scenario:
     return Scenario.model_validate({"metadata": {"name": "dying-day"}, "spec": body})
 
 
-class _Unjudged(Rehearsal):
-    """Goes on after a violated invariant: another rule keeps no promises of ours, such as to tell a pod its end."""
-
-    def _stop_on(self, violation: object) -> None:
-        pass
-
-
 def play(name: str, rule: str, seed: int) -> Day:
-    judged = Rehearsal if rule == "tidemill" else _Unjudged
+    judged = Rehearsal if rule == "tidemill" else UnjudgedRehearsal
     rehearsal = judged(documents(), scenario(JOBS[name]), seed, decide=RULES[rule])
     rehearsal.run_until(END)
     ending, jobs = rehearsal.cloud.names["dying"], rehearsal.cluster.jobs.values()

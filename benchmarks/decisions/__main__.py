@@ -22,6 +22,7 @@ from benchmarks.decisions.ideal import HOUR, Supply, most_gpu_hours
 from benchmarks.decisions.policies import karpenter, script
 from benchmarks.decisions.scenarios import situations
 from benchmarks.decisions.situation import Situation
+from benchmarks.unjudged import UnjudgedRehearsal
 from tidemill.decide import decide
 from tidemill.engine.loop import Decide
 from tidemill.model.capacity import PREPAID, SourceKind
@@ -62,17 +63,8 @@ class Played:
         return not (self.violated or self.work < LEAST_WORK or dear or late or restless)
 
 
-class _Unjudged(Rehearsal):
-    """Goes on after a violated invariant: other policies keep no promises."""
-
-    first = 0
-
-    def _stop_on(self, violation: object) -> None:
-        self.first = self.first or getattr(violation, "invariant", 0)
-
-
 def play(situation: Situation, policy: str, seed: int) -> Played:
-    rehearsal = _Unjudged(situation.spec(), situation.scenario(), seed, decide=POLICIES[policy])
+    rehearsal = UnjudgedRehearsal(situation.spec(), situation.scenario(), seed, decide=POLICIES[policy])
     rehearsal.run()
     begin, end = rehearsal.start, rehearsal.end
     jobs = list(rehearsal.cluster.jobs.values())

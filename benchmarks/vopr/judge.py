@@ -56,7 +56,7 @@ def judge(text: str, seed: int, *, cpu_limit_s: float = CPU_LIMIT_S, reports: bo
     quiet = logging.root.manager.disable
     logging.disable(logging.WARNING)  # the engine logs every fault, thousands of times
     try:
-        with _limited(cpu_limit_s):
+        with cpu_limited(cpu_limit_s):
             _rehearse(text, seed, verdict, reports)
     except TooSlow as slow:
         verdict.signature = "too slow"
@@ -116,7 +116,7 @@ def _place(error: BaseException) -> str:
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
+def cpu_limited(seconds: float) -> Iterator[None]:
     """At most so many seconds of CPU, by a timer that counts only those."""
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from types import FrameType
 
+from benchmarks.vopr.judge import TooSlow, cpu_limited
 from tests.mutation.scenarios import SCENARIOS
 from tests.sim.scenario_builder import PreparedScenario
 from tidemill.decide import decide as the_decision
@@ -23,10 +22,6 @@ from tidemill.sim.scenario.tally import tally
 CPU_LIMIT_S = 10.0
 # Dearer than the right engine by more than this is a clear difference; so is less than it.
 COST_DIFFERS = 0.05
-
-
-class TooSlow(BaseException):
-    """Its time is up. Not an Exception: nothing in the engine may catch it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,7 @@ class Result:
 def judge(prepared: PreparedScenario, decide: Decide = the_decision) -> Result:
     rehearsal = prepared.prepare(decide=decide)
     try:
-        with _quiet(), _limited():
+        with _quiet(), cpu_limited(CPU_LIMIT_S):
             rehearsal.run()
             outcome = tally(rehearsal, scenario="mutant", wall_s=0.0)
     except InvariantViolated as violated:
@@ -103,20 +98,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
-
-
-@contextmanager
-def _limited() -> Iterator[None]:
-    def expire(signum: int, frame: FrameType | None) -> None:
-        raise TooSlow
-
-    before = signal.signal(signal.SIGVTALRM, expire)
-    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_LIMIT_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 def right_results() -> dict[str, Result]:

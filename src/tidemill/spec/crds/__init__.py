@@ -62,7 +62,7 @@ _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 RESOURCES: Final = (
     Resource(
-        "Platform", "platforms", ("tmp",),
+        "Platform", "platforms", ("tmplatform",),
         "The cluster, spending limits, who approves purchases, Karpenter, and where alerts go.",
         PlatformSpec, PlatformStatus,
         (
