@@ -97,7 +97,7 @@ slow-cluster: $(VENV)/.dev ## ... and those that take minutes: many seeds of the
 
 clean: ## Remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
-	find benchmarks conformance controlplane src tests -name __pycache__ -prune -exec rm -rf {} +
+	find benchmarks conformance controlplane deploy src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Two stamps: `up` waits for the runtime alone, the checks add their tools.
 $(VENV)/.runtime: pyproject.toml

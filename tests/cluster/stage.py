@@ -137,16 +137,16 @@ class Stage:
     def log(self, name: str = "controller") -> str:
         return self.controller(name).log()
 
-    def buy(self, count: int, ends: str) -> str:
+    def buy(self, count: int, ends: str, pool: str = "gpu") -> str:
         """A block that a person bought by hand, and adopted: its id."""
         block = self.account.purchase(count, ends)
         # EC2 lists a block some minutes after its purchase, by a clock that must run.
         eventually(lambda: self.account.is_listed(block), timeout_s=60, what=f"{block} is listed")
-        self.adopt(block)
+        self.adopt(block, pool)
         return block
 
-    def adopt(self, block: str) -> None:
-        self.tidemill("adopt", block, "--pool", "gpu", "--yes", "--aws", "-f", str(self.files))
+    def adopt(self, block: str, pool: str = "gpu") -> None:
+        self.tidemill("adopt", block, "--pool", pool, "--yes", "--aws", "-f", str(self.files))
 
     # --- the cluster, from outside ------------------------------------------------------------------
 

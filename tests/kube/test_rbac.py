@@ -59,7 +59,7 @@ def test_the_verb_prints_what_kubectl_applies() -> None:
 def test_without_a_name_it_says_why_each_right_is_needed() -> None:
     printed = CliRunner().invoke(rbac, ["--json"], catch_exceptions=False)
     table = json.loads(printed.output)
-    assert set(table) == {"controller", "documents", "karpenter", "observer", "node-agent"}
+    assert set(table) == {"controller", "documents", "karpenter", "observer", "node-agent", "release"}
     assert all(right["why"] for rights in table.values() for right in rights)
 
 

@@ -26,6 +26,7 @@ class Role(StrEnum):
         "documents"  # what the controller needs besides, where the documents are objects of the cluster
     )
     NODE_AGENT = "node-agent"  # the deadline agent on every node
+    RELEASE = "release"  # `tidemill admission uninstall` and `release`: who removes Tidemill
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,18 @@ _AGENT_WHY = {
     "pods": "the pods of its own node, which it ends in time",
     "pods/status": "the condition DisruptionTarget before that",
 }
+_ADMISSION = "admissionregistration.k8s.io"
+_LIFT = ("list", "get", "patch")
+RELEASE = (
+    Right(_ADMISSION, "mutatingadmissionpolicies", ("list", "delete"), "new workloads are held no more", optional=True),
+    Right(_ADMISSION, "mutatingadmissionpolicybindings", ("list", "delete"), "the same", optional=True),
+    Right(_ADMISSION, "mutatingwebhookconfigurations", ("list", "delete"), "the same"),
+    Right("", "nodes", _LIFT, "the taint of held nodes"),
+    Right("", "pods", _LIFT, "gates of ours"),
+    Right("batch", "jobs", _LIFT, "suspensions of ours"),
+    Right("jobset.x-k8s.io", "jobsets", _LIFT, "the same", optional=True),
+    Right("kubeflow.org", "pytorchjobs", _LIFT, "the same", optional=True),
+)  # fmt: skip
 LEASE_READ = Right("coordination.k8s.io", "leases", ("get",), "who leads", own_namespace=True)
 
 
@@ -118,6 +131,8 @@ def rights(role: Role) -> tuple[Right, ...]:
             return KARPENTER
         case Role.DOCUMENTS:
             return DOCUMENTS
+        case Role.RELEASE:
+            return RELEASE
         case Role.NODE_AGENT:
             from tidemill.node.agent import CALLS
 

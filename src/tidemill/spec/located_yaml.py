@@ -67,7 +67,8 @@ def parse(text: str, file: str) -> Iterator[ParsedYaml]:
         yield ParsedYaml(file, problems=[too_deep])
         return
     try:
-        for node in yaml.compose_all(text, Loader=_Loader):
+        nodes: Iterator[yaml.Node | None] = yaml.compose_all(text, Loader=_Loader)
+        for node in nodes:
             if node is not None and not _is_null(node):
                 yield _built(node, file)
     except yaml.YAMLError as error:
@@ -82,6 +83,7 @@ def _too_deep(text: str, file: str) -> Problem | None:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
                 at = event.start_mark
+                assert at is not None
                 message = f"nested more than {MAX_DEPTH} levels deep"
                 return Problem(file, at.line + 1, at.column + 1, message, "size")
     except yaml.YAMLError:
