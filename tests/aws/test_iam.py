@@ -17,6 +17,7 @@ from tests.cli.purchaser import Purchaser
 from tests.sim.account import ON_DEMAND, SPOT, tags
 from tidemill.aws.iam import PERMISSIONS, Guard, PolicyScope, Role, calls, policy, policy_with, scp
 from tidemill.cli import main
+from tidemill.cli.iam import _WHICH
 from tidemill.spec import names
 
 PLACE = PolicyScope("mill", "us-east-1", "123456789012", ("mill-node",))
@@ -209,7 +210,7 @@ def test_without_documents_it_says_what_to_replace(
     assert "DEPLOYMENT" in json.dumps(json.loads(told.out))
     assert "replace REGION, ACCOUNT, DEPLOYMENT and NODE-ROLE" in told.err
     assert main(["iam", "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)) == {"observer", "provisioner", "purchaser", "scp"}
+    assert set(json.loads(capsys.readouterr().out)) == {*_WHICH}
     assert main(["iam"]) == 0
     assert "ec2:TerminateInstances" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""The CRDs of JobSet and PyTorchJob as their projects publish them, from their Go modules."""
+"""The CRDs of JobSet, PyTorchJob and others as their projects publish them, from their Go modules."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -28,20 +29,24 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 def define_custom_resources(api: Api) -> None:
     """Create both CRDs and wait until they are served. Without Go, or without its modules, the test is skipped."""
     for plural in PUBLISHED:
-        definition = yaml.safe_load(_published(plural).read_text())
-        definition.pop("status", None)
-        api.create(_DEFINITIONS, definition)
-        group, version = definition["spec"]["group"], definition["spec"]["versions"][0]["name"]
-        path = f"/apis/{group}/{version}/{plural}"
-        eventually(partial(_is_served, api, path), what=f"{plural} are served")
+        define(api, yaml.safe_load(published_file(*PUBLISHED[plural]).read_text()))
+
+
+def define(api: Api, definition: dict[str, Any]) -> None:
+    """Create one CRD, and wait until it is served."""
+    definition.pop("status", None)
+    api.create(_DEFINITIONS, definition)
+    group, version = definition["spec"]["group"], definition["spec"]["versions"][0]["name"]
+    plural = definition["spec"]["names"]["plural"]
+    eventually(partial(_is_served, api, f"/apis/{group}/{version}/{plural}"), what=f"{plural} are served")
 
 
 def _is_served(api: Api, path: str) -> bool:
     return "items" in api.get(path)
 
 
-def _published(plural: str) -> Path:
-    module, file = PUBLISHED[plural]
+def published_file(module: str, file: str) -> Path:
+    """A file of a Go module. Without Go, or without the module, the test is skipped."""
     try:
         go = find_go()
     except CannotBuild as error:
@@ -57,7 +62,7 @@ def _published(plural: str) -> Path:
 
 
 def _missing(why: str) -> Path:
-    told = f"the CRDs of JobSet and PyTorchJob cannot be had: {why}"
+    told = f"CRDs that other projects publish cannot be had: {why}"
     if os.environ.get("TIDEMILL_REQUIRE_ALL") == "1":
         pytest.fail(told, pytrace=False)
     pytest.skip(told)

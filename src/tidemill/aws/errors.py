@@ -64,7 +64,7 @@ _GONE = (
     "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "InvalidLaunchTemplateId.NotFound",
     "InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.VersionNotFound",
     "InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed", "ResourceNotFoundException",
-    "ParameterNotFound",
+    "ParameterNotFound", "DBInstanceNotFound", "DBInstanceNotFoundFault", "ReplicationGroupNotFoundFault",
 )  # fmt: skip
 
 # Auto Scaling has one code, ValidationError, for everything. Only its message says that something does not exist.

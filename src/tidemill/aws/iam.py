@@ -1,9 +1,9 @@
 """Every AWS action the adapter calls, and the IAM policies made of the table. Pure.
 
-`tidemill iam` prints the three policies and the service control policy. Everything that changes something is bound to
-the owner tag: what is created must carry it, what is changed or terminated must carry it already. So the policy of one
-deployment cannot touch another's, nor what people made by hand. Tests compare the table with the adapter's source and
-with the calls of every test on the wire.
+`tidemill iam` prints them, with a policy for the External Secrets Operator and a service control policy. Everything
+that changes something is bound to the owner tag: what is created must carry it, what is changed or terminated must
+carry it already. So the policy of one deployment cannot touch another's, nor what people made by hand. Tests compare
+the table with the adapter's source and with the calls of every test on the wire.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Role(StrEnum):
     OBSERVER = "observer"  # reads; every process needs it
     PROVISIONER = "provisioner"  # launches and terminates nodes: the engine
     PURCHASER = "purchaser"  # buys: its own process and service account
+    PLATFORM = "platform"  # sets up what is around the pools: a person or a pipeline, never the engine
 
 
 class Guard(StrEnum):
@@ -43,6 +44,7 @@ class Guard(StrEnum):
     TELLS = "only the topics of the documents"
     PASSES = "only the nodes' role, and only to EC2 and EKS"
     LETS_JOIN = "only the nodes' role, and only as a node"
+    OUR_SECRETS = "only secrets whose names begin with the deployment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ _USED_BY_A_LAUNCH = (
 _GROUP = "autoScalingGroup:*:autoScalingGroupName/*"
 _NODE_GROUP = "nodegroup/CLUSTER/*/*"
 _NAMED_BY_US = "nodegroup/CLUSTER/NAMES/*"  # our names begin with the deployment
-_O, _P, _B = Role.OBSERVER, Role.PROVISIONER, Role.PURCHASER
+_SECRETS = ("secret:DEPLOYMENT/*",)
+_O, _P, _B, _S = Role.OBSERVER, Role.PROVISIONER, Role.PURCHASER, Role.PLATFORM
 
 PERMISSIONS: tuple[Permission, ...] = (
     Permission("sts:GetCallerIdentity", _O),  # needs no permission; listed so that the table is complete
@@ -152,6 +155,14 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("ec2:CreateTags", _B, Guard.TAGS_WHAT_IT_MAKES, ("capacity-reservation/*",), called=False),
     Permission("ec2:CreateTags", _B, Guard.ADOPTS, ("capacity-reservation/*",)),
     Permission("ec2:DeleteTags", _B, Guard.GIVES_UP, ("capacity-reservation/*",)),
+    # --- secrets: `tidemill secrets` ---
+    Permission("secretsmanager:DescribeSecret", _S, Guard.USES, (*_SECRETS, "secret:rds!*")),
+    Permission("secretsmanager:GetSecretValue", _S, Guard.USES, (*_SECRETS, "secret:rds!*")),
+    Permission("secretsmanager:CreateSecret", _S, Guard.MAKES, _SECRETS),
+    Permission("secretsmanager:TagResource", _S, Guard.MAKES, _SECRETS, called=False),
+    Permission("secretsmanager:PutSecretValue", _S, Guard.OUR_SECRETS, _SECRETS),
+    Permission("rds:DescribeDBInstances", _S),
+    Permission("elasticache:DescribeReplicationGroups", _S),
 )
 
 
@@ -189,6 +200,7 @@ class PolicyScope:
     node_roles: tuple[str, ...] = ("NODE-ROLE",)
     cluster: str = "CLUSTER"
     topics: tuple[str, ...] = ()  # ARNs of SNS topics for alerts; empty: the documents name none
+    login_secret: str = "rds!db-*"  # what RDS keeps the login of the database in, as a pattern
 
     @property
     def names(self) -> str:
@@ -211,7 +223,7 @@ class PolicyScope:
     def arn(self, service: str, tail: str) -> str:
         account, _, tail = tail.rpartition(":") if tail.startswith((":", "*:")) else (self.account, "", tail)
         tail = tail.replace("NAMES", self.names).replace("QUEUE", f"{self.deployment}-*")
-        tail = tail.replace("CLUSTER", self.cluster)
+        tail = tail.replace("CLUSTER", self.cluster).replace("DEPLOYMENT", self.deployment)
         return f"arn:{self.partition}:{service}:{self.region}:{account}:{tail}"
 
 
@@ -250,6 +262,28 @@ def scp(scope: PolicyScope, purchaser_arn: str = "") -> dict[str, Any]:
     }
 
 
+def external_secrets(scope: PolicyScope) -> dict[str, Any]:
+    """For the role of the External Secrets Operator: it reads the secrets of this deployment, and no others."""
+    return {
+        "Version": _VERSION,
+        "Statement": [
+            {
+                "Sid": "ReadTheSecretsOfThisDeployment",
+                "Effect": "Allow",
+                "Action": [
+                    "secretsmanager:DescribeSecret",
+                    "secretsmanager:GetSecretValue",
+                    "secretsmanager:ListSecretVersionIds",
+                ],
+                "Resource": [
+                    scope.arn("secretsmanager", "secret:DEPLOYMENT/*"),
+                    scope.arn("secretsmanager", f"secret:{scope.login_secret}"),
+                ],
+            }
+        ],
+    }
+
+
 def _statement(guard: Guard, group: list[Permission], scope: PolicyScope) -> dict[str, Any]:
     first = group[0]
     service = first.action.partition(":")[0]
@@ -283,7 +317,7 @@ def _condition(guard: Guard, role: Role, scope: PolicyScope) -> dict[str, Any]:
             return {"StringEquals": {"aws:RequestedRegion": scope.region}}
         case Guard.READS_PRICES:
             return {"StringEquals": {"aws:RequestedRegion": PRICE_LIST_REGION}}
-        case Guard.USES | Guard.TELLS:
+        case Guard.USES | Guard.TELLS | Guard.OUR_SECRETS:
             return {}  # its resources say where
         case Guard.MAKES:
             return {"StringEquals": {asked: scope.deployment, "aws:RequestedRegion": scope.region}}

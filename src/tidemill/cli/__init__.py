@@ -54,6 +54,7 @@ VERBS = {
     "handover": Verb("handover", "handover", "Show how services will move from one block to the next."),
     "alerts": Verb("alerts", "alerts", "List alerts and deliveries, or test a target."),
     "watchdog": Verb("alerts", "watchdog", "Alert when the engine is silent."),
+    "secrets": Verb("secrets", "secrets", "Make, check, replace and sync the platform's secrets."),
     "iam": Verb("iam", "iam", "Print the minimal IAM policies for Tidemill."),
     "rbac": Verb("rbac", "rbac", "Print the minimal Kubernetes roles for Tidemill."),
     "admission": Verb("admission", "admission", "Hold workloads when they are created, and release them."),

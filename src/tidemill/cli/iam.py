@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidemill.aws.iam import PolicyScope
     from tidemill.spec import Spec
 
-_WHICH = ("observer", "provisioner", "purchaser", "scp")
+_WHICH = ("observer", "provisioner", "purchaser", "platform", "external-secrets", "scp")
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::(\d{12}|\*):(role|user)/\S+")
 
 
@@ -35,14 +35,16 @@ def iam(which: str | None, files: tuple[str, ...], purchaser_role: str, as_json:
     """Print a policy: observer, provisioner, purchaser; or scp, which denies purchases to everybody else.
 
     They contain the calls that Tidemill makes, and no more. The provisioner and the purchaser need the observer's
-    policy too. Run the purchaser as its own process with its own role. Without a name: a table of actions, policies
-    and conditions; with --json all four policies.
+    policy too. Run the purchaser as its own process with its own role. platform: what `tidemill secrets` needs, for
+    the person or pipeline that sets the platform up. external-secrets: for the role of the External Secrets Operator.
+    Without a name: a table of actions, policies and conditions; with --json all of them.
     """
-    from tidemill.aws.iam import Role, policy, scp
+    from tidemill.aws.iam import Role, external_secrets, policy, scp
 
     _check_purchaser(which, purchaser_role)
     place = _place(files)
     documents: dict[str, Any] = {role.value: policy(role, place) for role in Role}
+    documents["external-secrets"] = external_secrets(place)
     documents["scp"] = scp(place, purchaser_role)
     if which is None and not as_json:
         _print_table()
@@ -80,6 +82,7 @@ def _place(files: tuple[str, ...]) -> PolicyScope:
         node_roles=tuple(sorted(roles)) or blank.node_roles,
         cluster=platform.cluster.name,
         topics=tuple(sorted({target.topic_arn for target in platform.notifications if target.topic_arn})),
+        login_secret=f"{platform.database.login_secret}-*" if platform.database.login_secret else "rds!db-*",
     )
 
 

@@ -56,7 +56,7 @@ def _reservation(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 
 @click.group()
 def render() -> None:
-    """Print documents as CloudFormation, Karpenter objects, an aws-auth ConfigMap or user data, and their CRDs."""
+    """Print documents as CloudFormation, Karpenter objects, external secrets, aws-auth or user data; and their CRDs."""
 
 
 @render.command("aws-auth")
@@ -73,6 +73,26 @@ def aws_auth(files: tuple[str, ...], as_json: bool) -> None:
 
     spec, _ = load_spec(files)
     _show([aws_auth_config_map(spec)], as_json)
+
+
+@render.command()
+@_FILES
+@click.option(
+    "--irsa", is_flag=True,
+    help="The operator's role is bound by an annotation of its service account, not by EKS Pod Identity.",
+)  # fmt: skip
+@_JSON
+def secrets(files: tuple[str, ...], irsa: bool, as_json: bool) -> None:
+    """Print the ClusterSecretStore and ExternalSecrets that bring the platform's secrets into the cluster.
+
+    They name secrets of Secrets Manager and contain none. The operator must be installed, with the policy of
+    `tidemill iam external-secrets`.
+    """
+    from tidemill.cli.loading import load_spec
+    from tidemill.render.external_secrets import external_secret_objects
+
+    spec, _ = load_spec(files)
+    _show(external_secret_objects(spec.platform.spec, irsa=irsa), as_json)
 
 
 @render.command()

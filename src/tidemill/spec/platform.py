@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from tidemill.model.alerts import AlertKind, Severity
 from tidemill.spec.document import Document, Model, Name
+from tidemill.spec.platform_services import BucketName, Database, EngineChart, Redis
 from tidemill.spec.units import Count, Duration, Length
 
 
@@ -240,6 +241,14 @@ class PlatformSpec(Model):
     """The Karpenter that launches nodes for pools with `provisioner: karpenter`."""
     hostname: str = ""
     """Host name of the web pages and the API."""
+    bucket: BucketName | None = None
+    """S3 bucket of the engine's models and shared files."""
+    database: Database = Database()
+    """The engine's PostgreSQL on RDS."""
+    redis: Redis = Redis()
+    """The engine's Redis on ElastiCache."""
+    engine_chart: EngineChart = EngineChart()
+    """The inference or training engine that is installed by its Helm chart."""
     budget: Budget = Budget()
     """Spending limits."""
     approval: Approval = Approval()

@@ -11,7 +11,19 @@ from typing import Final
 
 # Their state is moto's alone, and so is every call.
 WHOLE_SERVICES: Final = frozenset(
-    {"cloudformation", "events", "iam", "s3", "sns", "sqs", "ssm", "sts"},
+    {
+        "cloudformation",
+        "elasticache",
+        "events",
+        "iam",
+        "rds",
+        "s3",
+        "secretsmanager",
+        "sns",
+        "sqs",
+        "ssm",
+        "sts",
+    },
 )
 
 OPERATIONS: Final = frozenset(
