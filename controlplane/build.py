@@ -57,8 +57,18 @@ KUBERNETES = Module(
 # Built when somebody asks for them by name.
 OTHERS = (
     Module("jobset", HERE / "modules/jobset", {"jobset": "sigs.k8s.io/jobset"}),
+    Module(
+        "karpenter",
+        HERE / "modules/karpenter",
+        {"karpenter": "github.com/aws/karpenter-provider-aws/cmd/controller"},
+    ),
     Module("karpenter-kwok", HERE / "modules/karpenter-kwok", {"karpenter-kwok": "sigs.k8s.io/karpenter/kwok"}),
     Module("kwok", HERE / "modules/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Module(
+        "nth",
+        HERE / "modules/nth",
+        {"node-termination-handler": "github.com/aws/aws-node-termination-handler/cmd"},
+    ),
 )  # fmt: skip
 MODULES = {module.name: module for module in (KUBERNETES, *OTHERS)}
 

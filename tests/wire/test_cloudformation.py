@@ -106,7 +106,9 @@ def test_the_stack_makes_the_group_that_allows_all_traffic_between_efa_nodes_and
 def test_a_stack_with_an_image_by_its_alias_is_deployed_and_boots_that_image(aws: SimulatedAws):
     deployed = Deployed(aws, "asg", aws.block(start="1d", duration="2d", count=2), alias="al2023@v20261101")
     deployed.until(deployed.block.start + timedelta(minutes=5))
-    assert {one["ImageId"] for one in aws.instances()} == {aws.network.images["x86_64"]}
+    assert {one["ImageId"] for one in aws.instances()} == {
+        aws.server.wire.published_images["al2023", "x86_64", "nvidia"]
+    }
 
 
 @pytest.mark.requirement("SM-8")

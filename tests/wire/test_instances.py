@@ -207,7 +207,7 @@ def test_an_image_and_the_instance_types_are_there(aws: SimulatedAws):
     assert found["Architecture"] == "x86_64"
     (kind,) = aws.ec2.describe_instance_types(InstanceTypes=[P5])["InstanceTypes"]
     assert kind["GpuInfo"]["Gpus"][0]["Count"] == 8
-    name = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023/x86_64/nvidia/recommended/image_id"
+    name = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023/x86_64/standard/recommended/image_id"
     ssm = aws.client("ssm")
     assert ssm.get_parameter(Name=name)["Parameter"]["Value"] == image
     with pytest.raises(ClientError) as raised:

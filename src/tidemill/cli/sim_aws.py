@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidemill.sim.timeline import Timeline
     from tidemill.sim.wire import WireServer
     from tidemill.sim.wire.data_plane.api_client import KubeApi
+    from tidemill.spec.platform import ClusterRef
 
 _ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 
@@ -31,7 +32,7 @@ class _Served(NamedTuple):
     timeline: Timeline
     region: str
     subnets: Mapping[str, Sequence[str]]
-    cluster: str = ""
+    cluster: ClusterRef | None = None
     startup_taints: frozenset[str] = frozenset()
     images: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
@@ -208,7 +209,7 @@ def _from_documents(files: tuple[str, ...], seed: int, start: str | None, market
         timeline,
         platform.region,
         platform.subnets,
-        platform.cluster.name,
+        platform.cluster if platform.cluster.name else None,
         frozenset(taints),
         frozenset(images),
         frozenset(_names(role for role in roles if not _is_profile(role))),

@@ -20,7 +20,7 @@ from tidemill.model.errors import TidemillError
 from tidemill.sim.wire import operations
 from tidemill.sim.wire.errors import AnsweredByMoto, AwsError
 from tidemill.sim.wire.operations import ApiCall, Result, operation
-from tidemill.sim.wire.other_services import image_behind
+from tidemill.sim.wire.published_images import image_behind
 from tidemill.sim.wire.state import Wire
 
 Properties = Mapping[str, Any]

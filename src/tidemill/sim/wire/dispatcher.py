@@ -22,9 +22,11 @@ from tidemill.sim.wire.errors import (
     AwsError,
     LostAnswer,
     as_aws_error,
+    dry_run,
     in_words_of,
     unknown_operation,
 )
+from tidemill.sim.wire.moto_pages import MotoPages
 from tidemill.sim.wire.operations import ApiCall, Operation
 from tidemill.sim.wire.passed_to_moto import is_moto_s
 from tidemill.sim.wire.protocol import Reply, Target
@@ -45,6 +47,7 @@ class Dispatcher:
     def __init__(self, wire: Wire, moto_app: Any) -> None:
         self._wire, self._moto_app = wire, moto_app
         self._closed = False
+        self._moto_pages = MotoPages()
 
     def close(self) -> None:
         """The request that is running is answered; later ones are not."""
@@ -111,11 +114,11 @@ class Dispatcher:
         if ours is None:
             if not is_moto_s(target.service, target.action):
                 raise unknown_operation(target.service, target.action)
-            return self._ask_moto(target, environ)
+            return self._ask_moto_properly(target, environ)
         try:
             return self._ask_account(ours, target, environ)
         except AnsweredByMoto:
-            return self._ask_moto(target, environ)
+            return self._ask_moto_properly(target, environ)
 
     def _check_region(self, target: Target) -> None:
         if (target.service, target.action) in _IN_OTHER_REGIONS:
@@ -137,6 +140,21 @@ class Dispatcher:
         except ServiceException as error:  # something of moto's that was looked up is not there
             raise AwsError(error.code, error.message) from error
         return protocol.reply(target, result)
+
+    def _ask_moto_properly(self, target: Target, environ: dict[str, Any]) -> Reply:
+        """moto carries out many a dry run of EC2's, and gives lists whole."""
+        if target.service != "ec2":
+            return self._ask_moto(target, environ)
+        params = protocol.parameters(target, environ)
+        page = self._moto_pages.begun(params)
+        if page is not None:
+            return 200, {"Content-Type": "text/xml;charset=UTF-8"}, page
+        if params.get("DryRun"):
+            raise dry_run()
+        status, headers, body = self._ask_moto(target, environ)
+        if status == 200 and target.action.startswith("Describe"):
+            body = self._moto_pages.first(params, body)
+        return status, headers, body
 
     def _ask_moto(self, target: Target | None, environ: dict[str, Any]) -> Reply:
         environ["wsgi.input"].seek(0)

@@ -117,16 +117,12 @@ def _launch_option(call: ApiCall, market: str, template: Params, override: Param
         "LaunchTemplate": template,
         "TagSpecifications": call.get("TagSpecifications", []),
     }
-    params |= {
-        name: override[name]
-        for name in ("InstanceType", "SubnetId", "ImageId", "Placement")
-        if name in override
-    }
+    params |= {name: override[name] for name in ("InstanceType", "ImageId", "Placement") if name in override}
     if override.get("AvailabilityZone"):
         params["Placement"] = {"AvailabilityZone": override["AvailabilityZone"]}
     if market == "spot":
         params["InstanceMarketOptions"] = {"MarketType": "spot"}
-    request = launch_request(call.wire, params)
+    request = launch_request(call.wire, params, in_subnet=override.get("SubnetId") or "")
     if request.source.kind not in _KINDS[market]:
         raise AwsError(
             "InvalidParameterCombination",

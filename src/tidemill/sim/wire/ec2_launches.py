@@ -19,7 +19,7 @@ from tidemill.sim.wire.errors import AnsweredByMoto, AwsError
 from tidemill.sim.wire.instance_format import as_reservation
 from tidemill.sim.wire.network import Subnet, subnet
 from tidemill.sim.wire.operations import ApiCall, Result, operation
-from tidemill.sim.wire.other_services import image_behind
+from tidemill.sim.wire.published_images import image_behind
 from tidemill.sim.wire.state import LaunchRecord, Wire
 from tidemill.sim.wire.tag_format import specified
 from tidemill.spec import names
@@ -47,8 +47,9 @@ class LaunchRequest:
         return self.record.subnet.zone
 
 
-def launch_request(wire: Wire, params: Params) -> LaunchRequest:
-    """AwsError: what EC2 would refuse before it looks for capacity."""
+def launch_request(wire: Wire, params: Params, *, in_subnet: str = "") -> LaunchRequest:
+    """AwsError: what EC2 would refuse before it looks for capacity. `in_subnet`: of a fleet's override, which unlike
+    RunInstances' SubnetId goes with a template that lists network interfaces."""
     template, version, data = template_data(wire, params.get("LaunchTemplate"))
     merged = {**data, **{name: value for name, value in params.items() if value is not None}}
     instance_type = merged.get("InstanceType")
@@ -58,15 +59,17 @@ def launch_request(wire: Wire, params: Params) -> LaunchRequest:
     _check_architecture(wire, image, str(instance_type))
     source = _source(wire, merged)
     record = LaunchRecord(
-        subnet=_subnet(wire, merged, source),
+        subnet=subnet(wire.moto("ec2"), in_subnet) if in_subnet else _subnet(wire, merged, source),
         image=image,
         security_groups=_security_groups(wire, merged),
-        asked={name: value for name, value in params.items() if name != "DryRun"},
+        asked={name: value for name, value in params.items() if name != "DryRun"}
+        | ({"SubnetId": in_subnet} if in_subnet else {}),
         template=template,
         template_version=version,
         key_name=_key_pair(wire, merged),
         profile=_profile(wire, merged),
         preference=_preference(source, merged),
+        reserved_only=_asked_preference(merged) == "capacity-reservations-only",
         user_data=str(merged.get("UserData") or ""),  # moto's templates hold an object
         interfaces=_interfaces(merged),
     )
@@ -137,6 +140,11 @@ def _preference(source: Source, merged: Params) -> str:
     if source.kind is not SourceKind.ON_DEMAND:
         return ""
     return "open" if fills_open(source, merged) else "none"
+
+
+def _asked_preference(merged: Params) -> str:
+    asked = merged.get("CapacityReservationSpecification") or {}
+    return str(asked.get("CapacityReservationPreference") or "")
 
 
 def _subnet(wire: Wire, merged: Params, source: Source) -> Subnet:

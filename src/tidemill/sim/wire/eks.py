@@ -1,4 +1,4 @@
-"""EKS node groups and access entries over the wire. Clusters themselves are moto's records."""
+"""EKS node groups and access entries over the wire. Clusters are in `eks_clusters`."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def _as_aws(wire: Wire, cluster: str, node_group: EksNodeGroup) -> dict[str, Any
         "nodegroupName": node_group.name,
         "nodegroupArn": f"arn:aws:eks:{wire.region}:{wire.account}:nodegroup/{cluster}/{node_group.name}/{unique}",
         "clusterName": cluster,
-        "version": "1.33",
+        "version": str(wire.moto("eks").clusters[cluster].version),
         "createdAt": node_group.made_at,
         "modifiedAt": node_group.made_at,
         "status": node_group.status,

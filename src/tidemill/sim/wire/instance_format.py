@@ -116,6 +116,8 @@ def _reserved(wire: Wire, history: InstanceHistory) -> dict[str, Any]:
         asked: dict[str, Any] = {"CapacityReservationPreference": preference or "open"}
     else:
         asked = {"CapacityReservationTarget": {"CapacityReservationId": source.id}}
+        if wire.launch_of(history).reserved_only:
+            asked["CapacityReservationPreference"] = "capacity-reservations-only"
     there = {"CapacityReservationId": source.id} if source.id else {}
     return {**there, "CapacityReservationSpecification": asked}
 

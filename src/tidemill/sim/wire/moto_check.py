@@ -27,6 +27,8 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "moto.cloudformation.parsing": ("get_model_map",),
     "moto.core.exceptions": ("ServiceException",),
     "moto.ec2.exceptions": ("InvalidSubnetIdError",),
+    "moto.eks.models": ("EKSBackend.create_cluster",),
+    "moto.ec2.models.instance_types": ("INSTANCE_TYPES",),
     "moto.ec2.models.launch_templates": (
         "LaunchTemplate.get_version",
         "LaunchTemplate.latest_version_number",

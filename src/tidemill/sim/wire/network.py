@@ -130,6 +130,18 @@ def _called(id_: str) -> Iterator[None]:
         theirs.random_subnet_id = usual
 
 
+@contextmanager
+def no_ids_drawn() -> Iterator[None]:
+    """What is made meanwhile must not rename what is made afterwards: moto draws ids one after the other."""
+    from moto.moto_api._internal import mock_random
+
+    before = mock_random.getstate()
+    try:
+        yield
+    finally:
+        mock_random.setstate(before)
+
+
 def subnet(ec2: Any, id_: str) -> Subnet:
     from moto.ec2.exceptions import InvalidSubnetIdError
 

@@ -72,15 +72,12 @@ OPERATIONS: Final = frozenset(
                 "ModifyLaunchTemplate",
                 # what EC2 has
                 "DescribeAvailabilityZones",
-                "DescribeInstanceTypeOfferings",
-                "DescribeInstanceTypes",
                 "DescribeRegions",
             )
         ),
         *(
             f"eks:{action}"
             for action in (
-                "CreateCluster",
                 "DeleteCluster",
                 "DescribeCluster",
                 "ListClusters",

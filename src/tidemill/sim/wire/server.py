@@ -21,6 +21,7 @@ from tidemill.sim.wire import cloudformation, moto_check
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.data_plane.api_client import KubeApi
 from tidemill.sim.wire.state import Wire
+from tidemill.spec.platform import ClusterRef
 
 _one_at_a_time = threading.Lock()
 
@@ -50,7 +51,7 @@ class WireServer:
         kube: KubeApi | None = None,
         boot_fast: bool = False,
         startup_taints: Iterable[str] = (),
-        cluster: str = "",
+        cluster: ClusterRef | None = None,
         roles: Iterable[str] = (),
         profiles: Iterable[str] = (),
         security_groups: Iterable[str] = (),
@@ -164,8 +165,8 @@ class WireServer:
             self._wire = services.start_moto(
                 self._cloud, self.clock, self._region, self._subnets, self._images, self._groups
             )
-            if self._cluster:
-                self._wire.make_cluster(self._cluster)
+            if self._cluster is not None:
+                services.eks_clusters.make_cluster(self._wire, self._cluster, self._kube)
             for role in self._roles:
                 self._wire.make_role(role)
             for profile in (*self._roles, *self._profiles):

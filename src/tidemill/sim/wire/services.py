@@ -14,12 +14,16 @@ from tidemill.sim.wire import cloudformation as cloudformation
 from tidemill.sim.wire import ec2_blocks as ec2_blocks
 from tidemill.sim.wire import ec2_extensions as ec2_extensions
 from tidemill.sim.wire import ec2_fleets as ec2_fleets
+from tidemill.sim.wire import ec2_instance_types as ec2_instance_types
 from tidemill.sim.wire import ec2_instances as ec2_instances
 from tidemill.sim.wire import ec2_launches as ec2_launches
 from tidemill.sim.wire import ec2_reservations as ec2_reservations
 from tidemill.sim.wire import ec2_tags as ec2_tags
 from tidemill.sim.wire import eks as eks
-from tidemill.sim.wire import other_services as other_services
+from tidemill.sim.wire import eks_clusters as eks_clusters
+from tidemill.sim.wire import prices as prices
+from tidemill.sim.wire import published_images as published_images
+from tidemill.sim.wire import sts as sts
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.dispatcher import Dispatcher
 from tidemill.sim.wire.group_format import remember_launches
@@ -52,7 +56,8 @@ def start_moto(
         network = create_network(
             get_backend("ec2")[account][region], cloud.zones, subnets, images, security_groups
         )
-    made = Wire(cloud, clock, account, region, network)
+        published = published_images.publish(get_backend("ec2")[account][region], cloud.seed, network.images)
+    made = Wire(cloud, clock, account, region, network, published)
     remember_launches(made)
     return made
 

@@ -37,6 +37,7 @@ class LaunchRecord:
     key_name: str = ""
     profile: str = ""  # the ARN of the instance profile
     preference: str = ""  # as to open reservations: `open`, `none`; empty: it names its source
+    reserved_only: bool = False  # it asked for CapacityReservationPreference capacity-reservations-only
     user_data: str = ""
     group: str = ""  # the Auto Scaling group that made the call
     interfaces: tuple[str, ...] = ("interface",)  # their types
@@ -59,6 +60,7 @@ class Wire:
     account: str
     region: str
     network: Network
+    published_images: Mapping[tuple[str, str, str], str]  # by family, architecture, variant
     launches: dict[str, LaunchRecord] = field(default_factory=dict)  # by token
     pages: Pages = field(default_factory=Pages)
     faults: WireFaults = field(default_factory=WireFaults)
@@ -95,11 +97,6 @@ class Wire:
         get_backend: Any = backends.get_backend
         partition = {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(self.region.rsplit("-", 2)[0], "aws")
         return get_backend("iam")[self.account][partition]
-
-    def make_cluster(self, name: str) -> None:
-        role = f"arn:aws:iam::{self.account}:role/{name}-cluster"
-        subnets = {"subnetIds": [subnet.id for subnet in self.network.subnets]}
-        self.moto("eks").create_cluster(name=name, role_arn=role, resources_vpc_config=subnets)
 
     def new_token(self, what: str) -> str:
         """For a call that brought none: never the same twice."""
