@@ -5,6 +5,8 @@ from __future__ import annotations
 from benchmarks.vopr.draw import Draw, Json, length, offset
 from benchmarks.vopr.site import Site
 
+# The namespaces of the jobs and services.
+NAMESPACES = ("training", "serving", "research", "foundation")
 PEOPLE = ("finance", "alice", "bob", "mallory")
 
 
@@ -32,12 +34,24 @@ def drawn_platform(site: Site) -> Json:
         spec["approval"] = _approval(draw, max(site.fees_usd, default=10_000.0))
     if draw.chance(0.1):
         spec["alerts"] = {"extensionLead": length(hours=draw.choice([2, 24, 100]))}
+    if limits := _namespace_limits(Draw(f"namespaces {spec}")):
+        spec["namespaceLimits"] = limits
     return {
         "apiVersion": "tidemill.dev/v1alpha1",
         "kind": "Platform",
         "metadata": {"name": "mill"},
         "spec": spec,
     }
+
+
+def _namespace_limits(draw: Draw) -> list[Json]:
+    """From a stream of its own: the other choices of a seed stay what they are."""
+    if not draw.chance(0.15):
+        return []
+    return [
+        {"namespaces": draw.some(NAMESPACES, 2), "gpus": draw.choice([0, 4, 8, 16, 32, 64, 256])}
+        for _ in range(draw.randint(1, 3))
+    ]
 
 
 def _budget(draw: Draw, fees_usd: list[float]) -> Json:

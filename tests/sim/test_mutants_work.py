@@ -58,6 +58,12 @@ EXTENDED = scenario_with(
     deadlineAgent=True,
     duration="3h",
 )
+CAPPED = scenario_with(
+    on=given.platform(namespaceLimits=[{"namespaces": ["default", "training"], "gpus": 8}]),
+    reservations=[given.block(duration="28h")],
+    jobs=[given.job(), given.job("second")],
+    duration="4h",
+)
 PREPAID = scenario_with(reservations=[given.block(duration="28h")], jobs=[given.job()], duration="4h")
 BY_THE_HOUR = scenario_with(given.pool(sources=[{"type": "on-demand"}]), jobs=[given.job()], duration="4h")
 WAITING_GANG = scenario_with(
@@ -77,6 +83,7 @@ CASES: dict[str, tuple[int, PreparedScenario, Any]] = {
         deciding_wrongly(mutants.admits_whatever_fits),
     ),
     "starts work in a pool for others": (17, NOT_SERVED, deciding_wrongly(mutants.admits_whatever_fits)),
+    "starts more than a namespace may use": (22, CAPPED, deciding_wrongly(mutants.admits_whatever_fits)),
     "overflows without opt-in": (17, NOT_OPTED_IN, mutants.opts_everybody_in),
     "starts a gang in two zones": (17, TWO_ZONES, deciding_wrongly(mutants.admits_each_of_a_gang_elsewhere)),
     "restarts jobs every hour": (18, STARTS_OVER, deciding_wrongly(mutants.restarts_jobs_every_hour)),

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from tidemill.decide.deadlines import NO_END, End, deadline_of, pod_lead
 from tidemill.decide.memory import Memory
+from tidemill.decide.namespace_caps import NamespaceCaps
 from tidemill.decide.node_table import Ending, EndingGroup, NodeTable, NodeView
 from tidemill.decide.overflow import money_runs_out_at
 from tidemill.decide.phases import Phase
@@ -81,6 +82,7 @@ class DecisionContext:
         self.estimated: dict[str, Reservation] = {}  # a forecast tells when their free slots get nodes
         self.placed: set[str] = set()  # pools in which this plan places a pending pod
         self.placed_items: set[QueueItem] = set()
+        self.namespace_caps = NamespaceCaps(spec, world)
         table = self.table = self.memory.of(NodeTable)
         table.update(spec, world, self.owner)
         self.views, self.gone, self.strangers = table.views, table.gone, table.strangers

@@ -323,6 +323,12 @@ class HoldKind(StrEnum):
     MONTH_SPENT = "month-spent"  # of a pool that has only sources by the hour
     MONTH_TOO_SHORT = "month-too-short"
     UNREACHABLE = "unreachable"
+    NAMESPACE_LIMIT_REACHED = (
+        "namespace-limit-reached"  # name: the namespaces; count: GPUs in use; of: that they may use
+    )
+    OVER_NAMESPACE_LIMIT = (
+        "over-namespace-limit"  # name; count: GPUs it asks for at once; of: that they may use
+    )
     # There is no room for it now.
     NO_ACTIVE_CAPACITY = "no-active-capacity"
     NO_EC2_CAPACITY = "no-ec2-capacity"  # at: when EC2 is asked again

@@ -91,6 +91,21 @@ def principal(arn: str, *, sessions_are_proved: bool = False) -> str:
     return f"{head}:{kind}/{role}"
 
 
+# --- namespaces ----------------------------------------------------------------------
+
+
+class NamespaceLimit(Model):
+    """The most that pods of some namespaces may use at once, on the nodes of all pools together."""
+
+    namespaces: tuple[
+        Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)], ...
+    ] = Field(min_length=1, max_length=100)
+    """Names of namespaces. Of several, the limit is for all of them together."""
+    gpus: Count = Field(ge=0)
+    """GPUs or Neuron devices that their pods request, admitted ones that have no node yet included. Pods on a node that
+    is being emptied are not counted, so that those who take over from them need not wait."""
+
+
 # --- Karpenter ----------------------------------------------------------------------
 
 KarpenterVersion = tuple[int, int]
@@ -253,6 +268,10 @@ class PlatformSpec(Model):
     """Spending limits."""
     approval: Approval = Approval()
     """Who must approve a purchase."""
+    namespace_limits: tuple[NamespaceLimit, ...] = Field(default=(), max_length=100)
+    """GPU caps per namespace: no more pods of these namespaces are admitted, and no nodes are launched for them. Of a
+    namespace in several entries all hold. Pods that nobody holds are counted, but kube-scheduler starts them whatever
+    is written here."""
     notifications: tuple[Notification, ...] = ()
     """Where alerts are sent. Without any, `tidemill alerts` lists them."""
     alerts: AlertRules = AlertRules()

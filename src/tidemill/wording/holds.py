@@ -37,6 +37,13 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
         "this month's budget of the platform would not last until it and what runs in pool {pool} are done"
     ),
     HoldKind.UNREACHABLE: "AWS or the ledger cannot be reached, so nothing is launched",
+    HoldKind.NAMESPACE_LIMIT_REACHED: (
+        "namespace {name} uses {count} of the {of} GPUs that namespaceLimits of the platform allow it,"
+        " and it needs more than is left"
+    ),
+    HoldKind.OVER_NAMESPACE_LIMIT: (
+        "it asks for {count} GPUs at once, and namespaceLimits of the platform allow namespace {name} {of}"
+    ),
     HoldKind.NO_ACTIVE_CAPACITY: "pool {pool} has no active capacity",
     HoldKind.BLOCK_NOT_FILLED: (
         "{name} is paid for and has free slots, but since {since} EC2 launches nothing there; next try {at}"

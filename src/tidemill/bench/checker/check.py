@@ -38,6 +38,7 @@ def check(problem: Problem, solution: Solution) -> list[Fault]:
         *_check_gangs(problem, hosts),
         *_check_stocks(problem, solution),
         *_check_budgets(problem, solution),
+        *_check_pod_budgets(problem, hosts),
     ]
 
 
@@ -168,3 +169,13 @@ def _check_budgets(problem: Problem, solution: Solution) -> Iterator[Fault]:
                 yield Fault(
                     "limit", f"{used[name]} {name} of {budget} are opened; its limit is {limit}", (budget,)
                 )
+
+
+def _check_pod_budgets(problem: Problem, hosts: Sequence[Host]) -> Iterator[Fault]:
+    used: Counter[str] = Counter()
+    for host in hosts:
+        for index in host.pods:
+            used.update(dict(problem.pods[index].consumes))
+    for budget, limit in problem.pod_budgets.items():
+        if used[budget] > max(limit, 0):
+            yield Fault("pod-budget", f"pods use {used[budget]} of {budget}; its limit is {limit}", (budget,))

@@ -16,6 +16,7 @@ from tidemill.decide.packer.local_search import improve_locally
 from tidemill.decide.packer.node_closing import close_nodes
 from tidemill.decide.packer.packing_state import PackingState
 from tidemill.decide.packer.placement_order import USUAL, Strategy, place_in_order
+from tidemill.decide.packer.pod_budgets import solve_within_budgets
 from tidemill.decide.packer.pod_groups import GroupedPods, PodGroup, group_pods
 from tidemill.decide.packer.problem import NewNode, Problem, Solution
 from tidemill.decide.packer.repair import needs_repair, repair
@@ -27,6 +28,8 @@ __all__ = ["solve"]
 
 def solve(problem: Problem, *, thorough: bool = True) -> Solution:
     """The solution of one attempt, or (if `thorough`) the best of several where the problem is small."""
+    if problem.pod_budgets:
+        return solve_within_budgets(problem, lambda part: solve(part, thorough=thorough))
     known = place_on_existing(problem)
     if known is not None:
         return known

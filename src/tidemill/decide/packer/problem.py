@@ -26,6 +26,7 @@ class PendingPod:
     gang: Gang | None = None
     # Groups of nodes it may not use: they end too soon, cost too much, belong to others, ...
     refuses: frozenset[str] = frozenset()
+    consumes: tuple[tuple[str, int], ...] = ()  # of pod budgets, wherever it is placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Problem:
     options: tuple[NodeOption, ...] = ()
     stocks: Mapping[str, int] = field(default_factory=dict)
     budgets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    pod_budgets: Mapping[str, int] = field(default_factory=dict)  # what all pods placed may use of each
 
 
 @dataclass(slots=True)

@@ -15,7 +15,13 @@ from tidemill.decide.placement.expected_room import wait_for_room
 from tidemill.decide.placement.explain import Explainer
 from tidemill.decide.placement.launch_options import LaunchOption, end_of_option, plan_launch
 from tidemill.decide.placement.packing import Packing, Placement, pack
-from tidemill.decide.placement.queue import members_of, stop_gang, waiting, wake_at_birthdays
+from tidemill.decide.placement.queue import (
+    members_of,
+    stop_gang,
+    waiting,
+    wake_at_birthdays,
+    within_limits,
+)
 from tidemill.decide.queue_item import QueueItem, time_needed, useful_until
 from tidemill.model.capacity import Source, SourceKind
 from tidemill.model.nodes import INSTANCE_ENDED_STATES
@@ -51,9 +57,11 @@ _STARTING = {
 
 
 def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
-    queue = waiting(context)
+    everybody = waiting(context)
+    queue, over = within_limits(context, everybody)
     items = context.waiting = queue.items
     if not items and not _could_warm(context):
+        _hold_over_limits(context, over)
         return
     lanes = [lane.items[0] for lane in queue.lanes.values()]
     accelerated = all(item.wants_accelerator for item in lanes) and not context.world.budgets
@@ -77,6 +85,10 @@ def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
         _start_or_wait(context, placement, in_flight)
     _launch(context, packing, candidates)
     placed = context.placed_items = {placement.item for placement in packing.placements}
+    for item in placed if context.namespace_caps else ():
+        if not item.pinned_to:
+            context.namespace_caps.take(item.pods)
+    placed |= _hold_over_limits(context, [*over, *(item for item in items if item not in placed)])
     if gangs:
         _try_for_gangs(context, queue.gangs, placed, candidates)
     for item in items:
@@ -84,7 +96,7 @@ def place_pending(context: DecisionContext, in_flight: InFlight) -> None:
             break  # what is admitted already comes first
         if item not in placed:
             _take_back(context, item)
-    Explainer(context, candidates).explain(queue, placed)
+    Explainer(context, candidates).explain(everybody, placed)
 
 
 def _could_warm(context: DecisionContext) -> bool:
@@ -347,6 +359,19 @@ def _batch_closes(pods: list[Pod]) -> datetime:
 
 
 # --- what was not -------------------------------------------------------------------------------------
+
+
+def _hold_over_limits(context: DecisionContext, items: Iterable[QueueItem]) -> set[QueueItem]:
+    """Of those without a place, those for whom the GPUs of their namespace do not suffice. Says so."""
+    caps, over = context.namespace_caps, set[QueueItem]()
+    for item in items if caps else ():
+        reason = caps.refusal(item.pods) if not item.pinned_to else None
+        if reason is not None:
+            over.add(item)
+            never = reason.kind is HoldKind.OVER_NAMESPACE_LIMIT
+            for pod in item.pods:
+                context.hold(pod, "impossible" if never else "limit", reason)
+    return over
 
 
 def _take_back(context: DecisionContext, item: QueueItem) -> None:

@@ -151,8 +151,9 @@ class ProblemBuilder:
         if self.candidates.between_pods:
             nodes += self._closed_nodes(candidates)
         problem = Problem(
-            tuple(pods), tuple(nodes), tuple(options), stocks=stocks or {}, budgets=budgets or {}
-        )
+            tuple(pods), tuple(nodes), tuple(options), stocks=stocks or {}, budgets=budgets or {},
+            pod_budgets=self.context.namespace_caps.budgets if any(pod.consumes for pod in pods) else {},
+        )  # fmt: skip
         return BuiltProblem(problem, candidates, launch_options or {}, waiting)
 
     # --- existing nodes ---
@@ -268,7 +269,7 @@ class ProblemBuilder:
         """Without the pods that no node could hold."""
         asking = QueueFilter(self.context, self.room, list(self._launch_groups.values()), options)
         items = queue.items if alone else asking.that_may_fit(queue)
-        levels = levels_of(self.context, items)
+        levels, caps = levels_of(self.context, items), self.context.namespace_caps
         pods: list[PendingPod] = []
         waiting: list[tuple[QueueItem, Pod]] = []
         for number, item in enumerate(items):
@@ -277,7 +278,10 @@ class ProblemBuilder:
             for pod, own in zip(item.pods, item.shapes, strict=True):
                 shape = self._shape_with_holds(own, holds) if holds else own
                 since = pod.created_at.timestamp()
-                pods.append(PendingPod(pod.uid, shape, pod.namespace, levels[number], since, gang, refuses))
+                consumes = caps.consumes(pod) if caps and not item.pinned_to else ()
+                pods.append(
+                    PendingPod(pod.uid, shape, pod.namespace, levels[number], since, gang, refuses, consumes)
+                )
                 waiting.append((item, pod))
         return pods, waiting
 

@@ -7,7 +7,7 @@ it; everything here errs on the side of waiting.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter, is_
@@ -52,6 +52,21 @@ class Queue:
         if not self.lanes[key].items:
             del self.lanes[key]
 
+    def without(self, items: Container[QueueItem]) -> Queue:
+        """Another queue of those that are not among them. Lanes of which nothing is left out are shared."""
+        other = Queue(self._accepted_duration)
+        other.items = [item for item in self.items if item not in items]
+        other._created = sorted([item.pods[0].created_at for item in other.items])
+        for key, lane in self.lanes.items():
+            left = [item for item in lane.items if item not in items]
+            if len(left) == len(lane.items):
+                other.lanes[key] = lane
+            elif left:
+                other.lanes[key] = shorter = Lane()
+                for item in left:
+                    shorter.add(item)
+        return other
+
     @property
     def gangs(self) -> list[QueueItem]:
         """In the order of the queue."""
@@ -83,6 +98,7 @@ class _QueueCache:
 
     def __init__(self) -> None:
         self.queue: Queue | None = None
+        self.served: Queue | None = None  # the same without those that a limit of their namespace holds back
         self.pods: Sequence[Pod] = ()  # all pods of the world that it follows from
         self.items: dict[str, QueueItem] = {}  # by pod uid: pods that wait by themselves
         self.whole: list[QueueItem] = []  # gangs in the queue
@@ -110,12 +126,35 @@ def waiting(context: DecisionContext) -> Queue:
             queue.add(item)
     if not cache.gangs_wait or any(pod.gang is not None for pod in (*gone, *new)):
         _renew_gangs(context, cache, queue)
+    cache.served = queue
     return queue
 
 
+def within_limits(context: DecisionContext, queue: Queue) -> tuple[Queue, list[QueueItem]]:
+    """Those whose namespace has GPUs left for them; and the others, also those for whom it would if not for equal ones
+    in front of them. Smaller ones behind them stay in the queue: they pass, as in a queue of Kueue."""
+    caps, over = context.namespace_caps, list[QueueItem]()
+    ahead: dict[tuple[object, ...], int] = {}
+    for item in queue.items if caps else ():
+        if item.pinned_to:  # the rest of a half-admitted gang has its share already
+            caps.take(pod for pod in item.pods if not pod.pinned_to)
+            continue
+        most = caps.most(item.pods)
+        if most is None:
+            continue
+        equal = (item.kind, item.gang is not None, item.need)
+        ahead[equal] = ahead.get(equal, 0) + 1
+        if ahead[equal] > most:
+            over.append(item)
+    if not over:
+        return queue, over
+    served = context.memory.of(_QueueCache).served = queue.without(frozenset(over))
+    return served, over
+
+
 def found_waiting(context: DecisionContext) -> Queue:
-    """What `waiting` returned in this decision."""
-    return context.memory.of(_QueueCache).queue or queue_of(context, ())
+    """What `waiting` returned in this decision, without those that a limit of their namespace holds back."""
+    return context.memory.of(_QueueCache).served or queue_of(context, ())
 
 
 def _renew_gangs(context: DecisionContext, cache: _QueueCache, queue: Queue) -> None:

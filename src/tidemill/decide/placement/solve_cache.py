@@ -72,6 +72,7 @@ def _is_same(known: Problem, problem: Problem) -> bool:
         known.options == problem.options
         and known.stocks == problem.stocks
         and known.budgets == problem.budgets
+        and known.pod_budgets == problem.pod_budgets
         and all(map(_same_pod, known.pods, problem.pods))
         and all(map(_same_node, known.nodes, problem.nodes))
         and (
@@ -89,6 +90,7 @@ def _same_pod(one: PendingPod, other: PendingPod) -> bool:
         and one.refuses == other.refuses
         and one.namespace == other.namespace
         and one.gang == other.gang
+        and one.consumes == other.consumes
     )
 
 

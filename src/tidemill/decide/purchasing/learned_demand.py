@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import ceil
 
+from tidemill.decide.namespace_caps import NamespaceCaps, accelerators
 from tidemill.decide.pool_templates import PoolTemplate, templates
 from tidemill.decide.purchasing.planner.demand import (
     calendar_demand,
@@ -22,7 +23,7 @@ from tidemill.decide.scheduler_rules import admits
 from tidemill.model.capacity import Reservation, ReservationState, Source, SourceKind
 from tidemill.model.pods import Pod, PodPhase
 from tidemill.model.world import World
-from tidemill.spec import Spec, names
+from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
 
 # A shorter time says little about a week: until then the pods that run now are counted.
@@ -67,16 +68,21 @@ def _used(spec: Spec, world: World, block: Reservation) -> float:
 
 
 def _standing(spec: Spec, world: World, plan: CapacityPlan) -> Iterator[Pod]:
-    """Pods that could run in the pool and have waited for long enough to count."""
+    """Pods that could run in the pool, have waited for long enough to count, and are not over a limit of their
+    namespace: more capacity would not start those."""
     assert plan.spec.calendar is not None
+    caps = NamespaceCaps(spec, world)
     template = templates(spec).get(plan.spec.pool)
     if template is None:
         return
     long_enough = world.now - max(entry.waiting_for for entry in learned_of(plan.spec.calendar))
     for pod in world.pods:
         waits = pod.phase is PodPhase.PENDING and not (pod.node or pod.pinned_to or pod.held_by_others)
-        if waits and pod.created_at <= long_enough and accelerators(pod) and not pod.daemon:
-            yield from (pod,) if _could_run(spec, plan, template, pod) else ()
+        if not waits or pod.created_at > long_enough or not accelerators(pod) or pod.daemon:
+            continue
+        if _could_run(spec, plan, template, pod) and caps.refusal((pod,)) is None:
+            caps.take((pod,))
+            yield pod
 
 
 def _could_run(spec: Spec, plan: CapacityPlan, template: PoolTemplate, pod: Pod) -> bool:
@@ -90,7 +96,3 @@ def _could_run(spec: Spec, plan: CapacityPlan, template: PoolTemplate, pod: Pod)
         if name in template.kinds
         for zone in demand.zones or ("",)
     )
-
-
-def accelerators(pod: Pod) -> int:
-    return sum(count for name, count in pod.shape.requests if name in (names.NVIDIA_GPU, names.NEURON))

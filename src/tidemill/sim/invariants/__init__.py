@@ -1,4 +1,4 @@
-"""The twenty-one invariants, checked on the simulator's own state and never on what the engine believes.
+"""The twenty-two invariants, checked on the simulator's own state and never on what the engine believes.
 
 Safety invariants hold at every instant, the others within a stated bound. A violation stops the run with the seed, the
 instant and the objects, so that it can be replayed. Each check is in the module of its subject: capacity, money,
@@ -20,6 +20,7 @@ from tidemill.sim.invariants.hourly_nodes import HourlyNodes
 from tidemill.sim.invariants.idle_nodes import IdleNodes
 from tidemill.sim.invariants.left_waiting import LeftWaiting
 from tidemill.sim.invariants.money import Overflow
+from tidemill.sim.invariants.namespace_limits import NamespaceLimits
 from tidemill.sim.invariants.plans import Plans
 from tidemill.sim.invariants.promises import Promises
 from tidemill.sim.invariants.reported_money import ReportedMoney, check_found
@@ -57,6 +58,7 @@ SENTENCES = {
     19: "a pod waits although a node for it could be launched",
     20: "a pod or a node was not told when it ends",
     21: "a node by the hour is kept without work",
+    22: "a namespace uses more GPUs than it may",
 }
 # What is true for minutes, or costs by the hour, need not be looked at every second.
 LOOK_EVERY = timedelta(minutes=1)
@@ -80,7 +82,7 @@ class Invariants:
         self._promises, self._could_run, self._reported = Promises(), CouldRun(), ReportedMoney()
         self._bought, self._starts, self._stops = Bought(), Starts(), Stops()
         self._left_waiting, self._told, self._hourly = LeftWaiting(), ToldEnds(), HourlyNodes()
-        self._looked_at_views_at = truth.now()
+        self._namespaces, self._looked_at_views_at = NamespaceLimits(), truth.now()
 
     def check(self, now: datetime) -> Violation | None:
         """After every instant at which anything happened."""
@@ -107,6 +109,7 @@ class Invariants:
         yield from self._endings.check(truth)
         yield from check_services(truth)
         yield from self._starts.check(truth)
+        yield from self._namespaces.check(truth)
         yield from self._stops.check(truth)
         cloud_changed = truth.cloud.changes != self._cloud_seen
         if cloud_changed:

@@ -16,6 +16,7 @@ from tidemill.model.nodes import INSTANCE_UP_STATES, KubeNode
 from tidemill.model.pods import Pod, PodPhase
 from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.cluster.scheduler_filters import PodSelector
+from tidemill.sim.invariants.namespace_limits import is_held_back
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.spec import names
 from tidemill.spec.compute_pool import ComputePool
@@ -111,7 +112,7 @@ def waiting_items(truth: Truth) -> list[list[Item]]:
             # Pods of one template share one shape.
             key = (id(pod.shape), pod.namespace, pod.pinned_to, pod.gated, len(item))
             kinds.setdefault(key, []).append(item)
-    return list(kinds.values())
+    return [items for items in kinds.values() if not is_held_back(truth, items[0])]
 
 
 def _rooms(truth: Truth, items: list[Item], idle: Iterable[_Idle]) -> Iterable[list[_Idle]]:

@@ -59,6 +59,7 @@ RULES = (
     scenario.windows_are_not_over,
     scenario.blocks_outlast_their_drain,
     scenario.crashes_have_a_step,
+    platform.limited_namespaces_are_served,
     platform.platform_has_subnets,
     platform.subnets_are_in_one_zone,
     platform.capacity_is_where_subnets_are,

@@ -41,6 +41,22 @@ def one_platform_and_one_scenario(documents: DocumentSet) -> Iterator[Problem]:
             yield heading.problem(message, "second-of-its-kind")
 
 
+def limited_namespaces_are_served(documents: DocumentSet) -> Iterator[Problem]:
+    """A limit on a namespace that no pool takes pods of is most likely a misspelled name."""
+    served = [pool.model.spec for pool in documents.all(ComputePool)]
+    for platform in documents.all(Platform):
+        for index, limit in enumerate(platform.model.spec.namespace_limits):
+            for position, namespace in enumerate(limit.namespaces):
+                if served and not any(pool.serves(namespace) for pool in served):
+                    message = (
+                        f"no pool serves namespace {quoted(namespace)}, so its limit has no effect:"
+                        " the name is mistyped, or missing in 'allowedNamespaces' of the pools"
+                    )
+                    yield platform.warning(
+                        ("namespaceLimits", index, "namespaces", position), message, "PE-20"
+                    )
+
+
 ZONE = "zone"
 
 

@@ -1,0 +1,57 @@
+"""Good neighbours on a real control plane: GPU caps per namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from controlplane.api import Api, eventually
+from tests.cluster.documents import by_the_hour, platform
+from tests.cluster.objects import create, job, job_is_complete
+from tests.cluster.programs import Kubectl
+from tests.cluster.stage import Stage
+from tidemill.spec import names
+
+
+def jobs_that_run(api: Api, namespace: str) -> list[str]:
+    jobs = api.items(f"/apis/batch/v1/namespaces/{namespace}/jobs")
+    return [one["metadata"]["name"] for one in jobs if not one["spec"].get("suspend")]
+
+
+def gpus_in_use(api: Api, namespace: str) -> int:
+    """Of the pods that are bound and not finished."""
+    pods: list[Any] = api.items(f"/api/v1/namespaces/{namespace}/pods")
+    return sum(
+        int(container["resources"]["requests"].get(names.NVIDIA_GPU, 0))
+        for pod in pods
+        if pod["spec"].get("nodeName") and pod["status"]["phase"] in ("Pending", "Running")
+        for container in pod["spec"]["containers"]
+    )
+
+
+@pytest.mark.requirement("PE-20")
+def test_a_flood_from_one_namespace_keeps_to_its_cap_and_another_runs_beside_it(
+    stage: Callable[..., Stage], api: Api, make_namespace: Callable[..., str], kubectl: Kubectl
+):
+    """Two nodes of four GPUs at most: without a cap the flood would have both."""
+    flood, calm = (make_namespace(**{names.MANAGED: "true"}) for _ in range(2))
+    limits = [{"namespaces": [flood], "gpus": 4}]
+    scene = stage(platform(namespaceLimits=limits), by_the_hour("train", limits={"nodes": 2}), speed=60)
+    create(api, flood, *(job(f"flood-{number}", gpus=2, lasts="40m") for number in range(8)))
+    scene.run().wait_for("this process leads")
+    eventually(lambda: gpus_in_use(api, flood) == 4, timeout_s=120, what="the flood has its share")
+    create(api, calm, job("calm", gpus=4, lasts="10m"))
+    most = 0
+
+    def calm_is_done() -> bool:
+        nonlocal most
+        most = max(most, gpus_in_use(api, flood))
+        return job_is_complete(api, calm, "calm")
+
+    eventually(calm_is_done, timeout_s=120, what="the other namespace runs beside the flood")
+    assert most == 4
+    assert len(jobs_that_run(api, flood)) < 8
+    told = kubectl("get", "events", "-n", flood)
+    assert f"Namespace {flood} uses 4 of the 4 GPUs that namespaceLimits of the platform allow it" in told
