@@ -63,6 +63,7 @@ OTHERS = (
         {"karpenter": "github.com/aws/karpenter-provider-aws/cmd/controller"},
     ),
     Module("karpenter-kwok", HERE / "modules/karpenter-kwok", {"karpenter-kwok": "sigs.k8s.io/karpenter/kwok"}),
+    Module("kueue", HERE / "modules/kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}),
     Module("kwok", HERE / "modules/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Module(
         "nth",
