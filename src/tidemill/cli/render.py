@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -73,6 +74,47 @@ def aws_auth(files: tuple[str, ...], as_json: bool) -> None:
 
     spec, _ = load_spec(files)
     _show([aws_auth_config_map(spec)], as_json)
+
+
+@render.command()
+@click.argument(
+    "part", type=click.Choice(("network", "cluster", "data", "access", "events", "replica", "all"))
+)
+@_FILES
+@click.option(
+    "--irsa", "issuer", metavar="ISSUER", default="",
+    help="access: bind roles by the cluster's OIDC issuer, https://…, instead of EKS Pod Identity.",
+)  # fmt: skip
+@click.option(
+    "--out", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+    help="Write PART.yaml and PART.parameters.json there. Needed for 'all'.",
+)  # fmt: skip
+def infra(part: str, files: tuple[str, ...], issuer: str, out: Path | None) -> None:
+    """Print what is around the pools as CloudFormation: network, cluster, data, access, events; or a replica elsewhere.
+
+    Deploy them in this order: each needs what the one before exports. The documents give the parameters; what they do
+    not say is named on stderr.
+    """
+    from tidemill.cli.loading import load_spec
+    from tidemill.render.infrastructure import STACKS, stack_of
+
+    spec, _ = load_spec(files)
+    if part == "all" and out is None:
+        raise SpecError("'all' is several files; add --out DIR")
+    for each in STACKS if part == "all" else (part,):
+        made = stack_of(spec, each, issuer=issuer if each == "access" else "")
+        if out is None:
+            click.echo(made.template.rstrip("\n"))
+        else:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / f"{each}.yaml").write_text(made.template, encoding="utf-8")
+            given = [{"ParameterKey": key, "ParameterValue": value} for key, value in made.parameters.items()]
+            (out / f"{each}.parameters.json").write_text(json.dumps(given, indent=2) + "\n", encoding="utf-8")
+            click.echo(f"{out / each}.yaml")
+        if made.missing:
+            click.echo(
+                f"note: the documents do not say {', '.join(made.missing)} of the stack {each}", err=True
+            )
 
 
 @render.command()
