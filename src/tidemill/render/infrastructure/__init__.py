@@ -90,7 +90,7 @@ def zones_of(spec: Spec) -> tuple[str, ...]:
     platform = spec.platform.spec
     named = dict.fromkeys(platform.subnets)
     for pool in spec.pools.values():
-        named |= dict.fromkeys(pool.spec.requirements.zones if pool.spec.requirements is not None else ())
+        named |= dict.fromkeys(pool.spec.requirements.zones)
         for source in pool.spec.sources:
             named |= dict.fromkeys(source.zones)
     if len(named) > _ZONES:
