@@ -77,6 +77,34 @@ def aws_auth(files: tuple[str, ...], as_json: bool) -> None:
 
 
 @render.command()
+@_FILES
+@click.option(
+    "--control-plane-only", is_flag=True, help="Without workers: the first step, before any GPU is paid for."
+)
+@click.option(
+    "--reservation", "pins", metavar="POOL=ID", multiple=True,
+    help="Pin a pool of the engine to a block, cr-…. Twice for one pool: both blocks serve, as in a hand-over.",
+)  # fmt: skip
+@_JSON
+def engine(files: tuple[str, ...], control_plane_only: bool, pins: tuple[str, ...], as_json: bool) -> None:
+    """Print Helm values for the inference or training engine of the Platform: pools, secrets by name, ingress, logs.
+
+    The shape is that of the Adaptive Engine chart. No secret is in them.
+    """
+    from tidemill.cli.loading import load_spec
+    from tidemill.render.engine_values import engine_values
+
+    reservations: dict[str, list[str]] = {}
+    for pin in pins:
+        name, _, id_ = pin.partition("=")
+        if not _ID.fullmatch(id_):
+            raise SpecError(f"--reservation: '{pin}' is not POOL=cr-…")
+        reservations.setdefault(name, []).append(id_)
+    spec, _ = load_spec(files)
+    _show([engine_values(spec, control_plane_only=control_plane_only, reservations=reservations)], as_json)
+
+
+@render.command()
 @click.argument(
     "part", type=click.Choice(("network", "cluster", "data", "access", "events", "replica", "all"))
 )
