@@ -55,3 +55,30 @@ def test_a_flood_from_one_namespace_keeps_to_its_cap_and_another_runs_beside_it(
     assert len(jobs_that_run(api, flood)) < 8
     told = kubectl("get", "events", "-n", flood)
     assert f"Namespace {flood} uses 4 of the 4 GPUs that namespaceLimits of the platform allow it" in told
+
+
+@pytest.mark.requirement("PE-21")
+def test_a_paused_engine_admits_and_launches_nothing_and_goes_on_when_it_may(
+    stage: Callable[..., Stage], api: Api, ours: str, kubectl: Kubectl
+):
+    scene = stage(by_the_hour("train", limits={"nodes": 2}), speed=60)
+    given = ("-f", str(scene.files), "--aws")
+    scene.tidemill("pause", "--reason", "a fire drill", *given)
+    controller = scene.run()
+    controller.wait_for("this process leads")
+    create(api, ours, job("waits", gpus=4, lasts="10m"))
+    eventually(
+        lambda: "a fire drill" in kubectl("get", "events", "-n", ours),
+        what="its Event says that it is paused",
+    )
+    assert controller.metric("tidemill_paused") == 1
+    assert scene.account.instances() == []
+    assert jobs_that_run(api, ours) == []
+    scene.stop()  # a pause survives the process
+    scene.run("second").wait_for("this process leads")
+    scene.tidemill("pause", *given, code=1)  # it is paused already
+    scene.tidemill("resume", *given)
+    eventually(
+        lambda: job_is_complete(api, ours, "waits"), timeout_s=120, what="the Job runs once it may go on"
+    )
+    assert "a fire drill" in scene.tidemill("ledger", "show", "--json", scene.ledger)

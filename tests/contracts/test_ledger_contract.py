@@ -20,6 +20,7 @@ from tidemill.model.purchases import (
     CostLine,
     LaunchIntent,
     LaunchState,
+    Pause,
     PurchaseState,
     ShownReservation,
 )
@@ -311,3 +312,13 @@ def test_a_submit_over_the_caps_is_refused_by_the_write_itself(ledger: Ledger, c
     else:
         ledger.advance(approved, submitted, caps=caps)
     assert ledger.purchases()[1].state is (PurchaseState.APPROVED if refused else PurchaseState.SUBMITTED)
+
+
+@pytest.mark.requirement("PE-21")
+def test_a_pause_holds_until_somebody_ends_it(ledger: Ledger):
+    assert ledger.pause() is None
+    held = Pause(True, "ana", NOW, "a fire drill")
+    ledger.write_pause(held)
+    assert ledger.pause() == held
+    ledger.write_pause(Pause(False, "bob", NOW + timedelta(hours=1)))
+    assert ledger.pause() is None

@@ -17,7 +17,7 @@ from tidemill.ports import Account, Cloud, Cluster, Ledger
 READS = {
     "view", "is_empty", "reservations", "instances", "search_offers", "search_extensions", "extensions", "identity",
     "console_output",
-    "durable", "deployment", "launches", "purchases", "adoptions", "block_hours", "metered", "spending",
+    "durable", "deployment", "launches", "purchases", "adoptions", "pause", "block_hours", "metered", "spending",
 }  # fmt: skip
 LEFT_OUT = {"remember", "meter", "write_block_hours"}
 

@@ -42,6 +42,8 @@ VERBS = {
     "why": Verb("status", "why", "Say in one sentence why a pod is pending."),
     "inspect": Verb("inspect", "inspect", "Show what is in an AWS account: blocks, endings, traps."),
     "run": Verb("run", "run", "Run the controller beside a cluster."),
+    "pause": Verb("pause", "pause", "Stop purchases, launches and admissions for a while."),
+    "resume": Verb("pause", "resume", "Let a paused engine go on."),
     "offers": Verb("offers", "offers", "Search for Capacity Blocks, cheapest per GPU-hour first."),
     "buy": Verb("buy", "buy", "Buy an offer, or an approved intent."),
     "approve": Verb("approve", "approve", "Approve or refuse purchases, or list those that wait."),

@@ -21,6 +21,7 @@ from tidemill.model.purchases import (
     Caps,
     CostLine,
     LaunchIntent,
+    Pause,
     PurchaseIntent,
     ShownReservation,
     Spending,
@@ -167,6 +168,12 @@ class ReadOnlyLedger:
 
     def adoptions(self) -> tuple[Adoption, ...]:
         return self._ledger.adoptions()
+
+    def pause(self) -> Pause | None:
+        return self._ledger.pause()
+
+    def write_pause(self, pause: Pause) -> None:
+        _refuse("pause the engine")
 
     def remember(self, reservation_id: str, shown: ShownReservation) -> None:
         """Left out: nobody acts on it in a dry run."""

@@ -121,6 +121,7 @@ class Metrics:
         self._errors = self._counter("errors", "Errors of ticks and actions, by class.", ["class"])
         self._cloud_ok = self._gauge("cloud_visible", "1: AWS could be read at the last tick.")
         self._ledger_ok = self._gauge("ledger_visible", "1: the ledger could be read at the last tick.")
+        self._paused = self._gauge("paused", "1: somebody paused the engine.")
         self._documents_ok = self._gauge(
             "documents_good", "1: the newest version of the documents is the one in use."
         )
@@ -186,6 +187,7 @@ class Metrics:
         self._act_s.observe(tick.times.act_s)
         self._cloud_ok.set(tick.world.cloud_ok)
         self._ledger_ok.set(tick.world.ledger_ok)
+        self._paused.set(tick.world.pause is not None)
         self._count_actions(tick)
         self._show_queue(tick)
         self._show_money(report, tick.world)

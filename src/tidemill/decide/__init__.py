@@ -15,6 +15,7 @@ from tidemill.decide.handover.warnings import warn_of_shortages
 from tidemill.decide.launches import reconcile_launches
 from tidemill.decide.memory import Memory
 from tidemill.decide.nodes import manage_nodes
+from tidemill.decide.pause import while_paused
 from tidemill.decide.placement.place_pending import place_pending
 from tidemill.decide.purchasing import manage_purchases
 from tidemill.decide.unfilled_blocks import warn_of_unfilled_blocks
@@ -47,4 +48,6 @@ def decide(spec: Spec, world: World, memory: Memory | None = None) -> Plan:
     # 8 forecast: which services a hand-over will leave short, and what would help; paid capacity that stays empty
     warn_of_shortages(context)
     warn_of_unfilled_blocks(context, in_flight)
-    return context.plan()
+    plan = context.plan()
+    # 9 pause: somebody wants only what a deadline forces
+    return plan if world.pause is None else while_paused(plan, world, world.pause, spec.platform.name)

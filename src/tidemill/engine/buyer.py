@@ -31,6 +31,7 @@ from tidemill.model.errors import (
     OutcomeUnknown,
     PortError,
     Refused,
+    Retryable,
     SpecError,
     Throttled,
     label,
@@ -123,6 +124,8 @@ class Buyer:
 
     def _submit(self, intent: PurchaseIntent) -> str:
         self._check_ledger()
+        if (pause := self._ledger.pause()) is not None:  # it may be newer than the decision
+            raise Retryable(f"{pause.who} paused the engine; end it with: tidemill resume", code="paused")
         if lacks := self._lacks(intent.pool):  # what nobody could use is not bought
             kind = ReasonKind.POOL_CANNOT_LAUNCH
             raise _NotBought(PurchaseReason(kind, name=intent.pool, expected="; ".join(lacks)))

@@ -19,7 +19,7 @@ from tidemill.model.errors import PortError, Refused, label
 from tidemill.model.nodes import Instance, Node, Overhead
 from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
 from tidemill.model.pods import DisruptionBudget, LetGo, Pod, PodShape, TakenBack, Workload, daemon_requests
-from tidemill.model.purchases import Adoption, BlockUse, LaunchIntent, PurchaseIntent, Spending
+from tidemill.model.purchases import Adoption, BlockUse, LaunchIntent, Pause, PurchaseIntent, Spending
 from tidemill.model.world import World
 from tidemill.ports import Clock, Cloud, Cluster, ClusterView, Ledger
 
@@ -36,6 +36,7 @@ class _Books:
     purchases: tuple[PurchaseIntent, ...]
     adoptions: tuple[Adoption, ...]
     spending: Spending
+    pause: Pause | None = None
 
     def sharing(self, last: _Books) -> _Books:
         """With the very same lists as last time where nothing in them changed."""
@@ -44,6 +45,7 @@ class _Books:
             last.purchases if self.purchases == last.purchases else self.purchases,
             last.adoptions if self.adoptions == last.adoptions else self.adoptions,
             self.spending,
+            self.pause,
         )
 
 
@@ -181,6 +183,7 @@ class Observer:
             overheads=self._overheads.known,
             taken_back=tuple(taken_back),
             let_go=tuple(let_go),
+            pause=books.pause,
             ledger_ok=ledger_ok,
             cloud_ok=cloud_ok,
             pods_by_node=pods_by_node,
@@ -213,7 +216,13 @@ class Observer:
     def _read_ledger(self) -> bool:
         try:
             ledger, last, now = self._ledger, self._books, self._clock.now()
-            read = _Books(ledger.launches(), ledger.purchases(), ledger.adoptions(), ledger.spending(now))
+            read = _Books(
+                ledger.launches(),
+                ledger.purchases(),
+                ledger.adoptions(),
+                ledger.spending(now),
+                ledger.pause(),
+            )
             self._books = read if last is None else read.sharing(last)
         except PortError:
             if self._books is None:

@@ -74,7 +74,13 @@ class PlannerRunner:
         self._result = self._executor.take() or self._result
         world = replace(world, planner_result=self._result)
         due = next_round_at(self._spec, world)
-        if due is None or world.now < due or self.busy or not (world.cloud_ok and world.ledger_ok):
+        if (
+            due is None
+            or world.now < due
+            or self.busy
+            or not (world.cloud_ok and world.ledger_ok)
+            or world.pause
+        ):
             return world
         self._begin(world)
         self._result = self._executor.take() or self._result

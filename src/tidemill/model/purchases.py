@@ -222,6 +222,16 @@ class ShownReservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """A person paused the engine, or let it go on."""
+
+    paused: bool
+    who: str
+    at: datetime
+    reason: str = ""  # in their words: shown to people, never read
+
+
+@dataclass(frozen=True, slots=True)
 class Adoption:
     """A person declared that a reservation bought elsewhere belongs to the platform. Its tags alone prove nothing:
     anybody may write those."""

@@ -323,6 +323,7 @@ class HoldKind(StrEnum):
     MONTH_SPENT = "month-spent"  # of a pool that has only sources by the hour
     MONTH_TOO_SHORT = "month-too-short"
     UNREACHABLE = "unreachable"
+    PAUSED = "paused"  # name: who paused it; since; detail: their words
     NAMESPACE_LIMIT_REACHED = (
         "namespace-limit-reached"  # name: the namespaces; count: GPUs in use; of: that they may use
     )
@@ -392,3 +393,4 @@ class HoldReason:
     next_block: str = ""
     next_start: datetime | None = None
     since: datetime | None = None
+    detail: str = ""  # a person's words: shown to people, never read

@@ -22,6 +22,7 @@ class WarningKind(StrEnum):
     DRIFT_DO_NOT_DISRUPT = "drift-do-not-disrupt"  # drain: the drift; name: the pod that stays
     DRIFT_NOT_RECREATED = "drift-not-recreated"  # drain, name
     DRIFT_GANG_OPEN_END = "drift-gang-open-end"  # drain, name; gang: whose end is not known
+    PAUSED = "paused"  # name: who paused the engine; at: since when; detail: their words
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class WarningReason:
     at: datetime | None = None
     drain: DrainReason | None = None
     recreate: RecreateReason | None = None
+    detail: str = ""  # a person's words: shown to people, never read
 
 
 class RequirementKind(StrEnum):

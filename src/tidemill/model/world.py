@@ -16,7 +16,7 @@ from tidemill.model.nodes import Node, Overhead
 from tidemill.model.offers import Extension, ExtensionSearch, OfferSearch
 from tidemill.model.planner_result import PlannerResult
 from tidemill.model.pods import DisruptionBudget, LetGo, Pod, PodShape, TakenBack, Workload
-from tidemill.model.purchases import NOTHING_SPENT, BlockUse, LaunchIntent, PurchaseIntent, Spending
+from tidemill.model.purchases import NOTHING_SPENT, BlockUse, LaunchIntent, Pause, PurchaseIntent, Spending
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class World:
     overheads: tuple[Overhead, ...] = ()
     taken_back: tuple[TakenBack, ...] = ()  # lately, as far as this engine knows
     let_go: tuple[LetGo, ...] = ()  # likewise
+    pause: Pause | None = None  # set: only what a deadline forces goes on
     ledger_ok: bool = True  # False: no purchases and no new launches; drains and terminations go on
     cloud_ok: bool = True  # False: reservations and instances are the last known ones, likewise
     pods_by_node: Mapping[str, tuple[Pod, ...]] = field(

@@ -27,6 +27,7 @@ from tidemill.model.purchases import (
     Caps,
     CostLine,
     LaunchIntent,
+    Pause,
     PurchaseIntent,
     ShownReservation,
     Spending,
@@ -243,6 +244,14 @@ class Ledger(Protocol):
         ...
 
     def adoptions(self) -> tuple[Adoption, ...]: ...
+
+    def pause(self) -> Pause | None:
+        """Who paused the engine; None: nobody, or it goes on again."""
+        ...
+
+    def write_pause(self, pause: Pause) -> None:
+        """Append. Every replica goes by the last one."""
+        ...
 
     def remember(self, reservation_id: str, shown: ShownReservation) -> None:
         """What AWS shows of an adopted one. Nothing happens to what was not adopted."""

@@ -23,6 +23,7 @@ from tidemill.model.purchases import (
     CostLine,
     LaunchIntent,
     LaunchState,
+    Pause,
     PurchaseIntent,
     ShownReservation,
     Spending,
@@ -44,6 +45,7 @@ class MemoryLedger:
         self.deployment = deployment
         self.durable = outlives_the_engine
         self._adoptions: dict[str, Adoption] = {}
+        self._pause: Pause | None = None
         self._block_hours: dict[tuple[str, str, str], BlockHours] = {}
         self._launches: dict[str, LaunchIntent] = {}
         self._purchases: dict[str, PurchaseIntent] = {}
@@ -93,6 +95,12 @@ class MemoryLedger:
 
     def adoptions(self) -> tuple[Adoption, ...]:
         return tuple(self._adoptions.values())
+
+    def pause(self) -> Pause | None:
+        return self._pause
+
+    def write_pause(self, pause: Pause) -> None:
+        self._pause = pause if pause.paused else None
 
     def remember(self, reservation_id: str, shown: ShownReservation) -> None:
         held = self._adoptions.get(reservation_id)

@@ -17,6 +17,7 @@ from tidemill.model.purchases import (
     CostLine,
     Envelope,
     LaunchIntent,
+    Pause,
     PurchaseIntent,
     ShownReservation,
     Verdict,
@@ -43,6 +44,14 @@ def purchase_of(row: RowMapping, verdicts: Iterable[Verdict]) -> PurchaseIntent:
     envelope = Envelope(**_taken(Envelope, row))
     own = _taken(PurchaseIntent, row, without=("envelope", "verdicts", "reason"))
     return PurchaseIntent(envelope=envelope, verdicts=tuple(verdicts), reason=reason_of(row), **own)
+
+
+def pause_row(pause: Pause) -> dict[str, Any]:
+    return _named(pause)
+
+
+def pause_of(row: RowMapping) -> Pause:
+    return Pause(**_taken(Pause, row))
 
 
 def reason_row(reason: PurchaseReason | None) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from tidemill.model.purchases import LaunchState, PurchaseState
 from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, Span
 
 # All versions, oldest first. This code reads and writes the last.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 
 metadata = MetaData(
     naming_convention={
@@ -128,6 +128,17 @@ verdicts = Table(
 )
 
 # Reservations bought elsewhere, and who adopted them.
+# When people paused the engine and let it go on. Append-only: the last row counts.
+pauses = Table(
+    "pauses",
+    metadata,
+    Column("seq", RowNumber, primary_key=True),
+    Column("paused", Boolean, nullable=False),
+    Column("who", String, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("reason", String, nullable=False),
+)
+
 adoptions = Table(
     "adoptions",
     metadata,

@@ -25,6 +25,7 @@ from tidemill.model.purchases import (
     CostLine,
     LaunchIntent,
     LaunchState,
+    Pause,
     PurchaseIntent,
     ShownReservation,
     Spending,
@@ -52,6 +53,8 @@ from tidemill.store.rows import (
     document,
     launch_of,
     launch_row,
+    pause_of,
+    pause_row,
     purchase_of,
     purchase_row,
     verdict_of,
@@ -241,6 +244,20 @@ class SqlLedger:
         with self._database.read() as connection:
             rows = connection.execute(select(schema.adoptions).order_by(schema.adoptions.c.seq)).mappings()
             return tuple(adoption_of(row) for row in rows)
+
+    # --- pauses ---
+
+    def pause(self) -> Pause | None:
+        table = schema.pauses
+        with self._database.read() as connection:
+            row = connection.execute(select(table).order_by(table.c.seq.desc()).limit(1)).mappings().first()
+        held = None if row is None else pause_of(row)
+        return held if held is not None and held.paused else None
+
+    def write_pause(self, pause: Pause) -> None:
+        with self._writing() as connection:
+            connection.execute(insert(schema.pauses).values(**pause_row(pause)))
+            self._audit(connection, "pause", "engine", None, pause, who=pause.who)
 
     # --- money ---
 

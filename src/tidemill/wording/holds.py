@@ -37,6 +37,10 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
         "this month's budget of the platform would not last until it and what runs in pool {pool} are done"
     ),
     HoldKind.UNREACHABLE: "AWS or the ledger cannot be reached, so nothing is launched",
+    HoldKind.PAUSED: lambda reason: (
+        fill("Tidemill is paused since {since} by {name}, so nothing is admitted or launched", reason)
+        + (f": {reason.detail}" if reason.detail else "")
+    ),
     HoldKind.NAMESPACE_LIMIT_REACHED: (
         "namespace {name} uses {count} of the {of} GPUs that namespaceLimits of the platform allow it,"
         " and it needs more than is left"

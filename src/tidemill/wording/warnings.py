@@ -25,6 +25,14 @@ WARNINGS: dict[WarningKind, Sentence[WarningReason]] = {
     WarningKind.KARPENTER_SPLITS_GANG: (
         "pool {name} is Karpenter's, which knows no gangs: its pods start one by one, as nodes come"
     ),
+    WarningKind.PAUSED: lambda reason: (
+        fill(
+            "paused since {at} by {name}: nothing is bought, launched, admitted or consolidated;"
+            " what a deadline forces goes on; end it with: tidemill resume",
+            reason,
+        )
+        + (f" ({reason.detail})" if reason.detail else "")
+    ),
     WarningKind.DRIFT_DO_NOT_DISRUPT: lambda reason: _drifted(reason, "is marked do-not-disrupt"),
     WarningKind.DRIFT_NOT_RECREATED: lambda reason: _drifted(reason, "would not be created again"),
     WarningKind.DRIFT_GANG_OPEN_END: lambda reason: _drifted(
