@@ -41,6 +41,7 @@ VERBS = {
     "plan-blocks": Verb("plan_blocks", "plan_blocks", "Show which blocks the planner would buy, and why."),
     "why": Verb("status", "why", "Say in one sentence why a pod is pending."),
     "inspect": Verb("inspect", "inspect", "Show what is in an AWS account: blocks, endings, traps."),
+    "replay": Verb("replay", "replay", "Decide again what a controller decided, and explain it."),
     "run": Verb("run", "run", "Run the controller beside a cluster."),
     "pause": Verb("pause", "pause", "Stop purchases, launches and admissions for a while."),
     "resume": Verb("pause", "resume", "Let a paused engine go on."),

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 import click
 import structlog
@@ -24,6 +25,7 @@ from tidemill.cli.session import ROLE, account_line, check_account, clock_and_na
 from tidemill.controller.beside import AlertReporter, KnownIds, QueueThread
 from tidemill.controller.cluster_documents import ClusterDocuments
 from tidemill.controller.documents import Documents, FileDocuments, Version
+from tidemill.controller.flight_recorder import FlightRecorder
 from tidemill.controller.health import Health, HealthServer, Threads
 from tidemill.controller.leadership import CALL_SHARE, Leadership, LeaseGuard, nothing_may_begin
 from tidemill.controller.logs import LogReporter
@@ -81,6 +83,8 @@ class RunOptions:
     dry_run: bool
     once: bool
     grace_s: float
+    record: str | None = None
+    record_max_mb: int = 512
 
 
 class ControllerProcess:
@@ -94,6 +98,7 @@ class ControllerProcess:
         self._elector: LeaseElector | None = None
         self._leadership: Leadership | None = None
         self._recorder: EventRecorder | None = None
+        self._flight: FlightRecorder | None = None
         self._threads = Threads()
         self._code, self._done = 0, False  # of --once
         self._objects: ClusterDocuments | None = None  # where the documents are objects of the cluster
@@ -178,6 +183,8 @@ class ControllerProcess:
             metrics,
             known,
         ]
+        if options.record:
+            reporters.append(self._record(stack, Path(options.record)))
         alerts: AlertReporter | None = None
         if not options.dry_run:
             recorder = self._recorder = EventRecorder(
@@ -217,6 +224,13 @@ class ControllerProcess:
             self._read_events(stack, QueueThread(queue.poll, lambda: leadership.go_on))
         self._lead(leadership, loop, alerts)
         return self._code
+
+    def _record(self, stack: ExitStack, folder: Path) -> FlightRecorder:
+        flight = self._flight = FlightRecorder(folder, self._options.record_max_mb * 2**20)
+        flight.start()
+        stack.callback(flight.stop)
+        self._threads.must_live("recording", flight)
+        return flight
 
     def _wake_to_look(self, aws: Aws, reason: str) -> None:
         """AWS told of a change: the next tick lists instances anew."""
@@ -344,6 +358,8 @@ class ControllerProcess:
             metrics.show_lags(self._cluster.reader.lags())
         if self._recorder is not None:
             metrics.show_events(self._recorder.sent, self._recorder.dropped)
+        if (flight := self._flight) is not None:
+            metrics.show_recording(flight.kept, flight.lost, flight.bytes_used, good=not flight.trouble)
         if self._elector is not None:
             metrics.leads.set(self._elector.is_leader)
             metrics.lease_left_s.set(self._elector.left_s())

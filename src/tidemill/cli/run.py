@@ -87,6 +87,18 @@ def _option(name: str, *declared: str, **given: Any) -> Callable[..., Any]:
 @click.option(
     "--dry-run", is_flag=True, help="Decide and log what would be done. Nothing is written anywhere."
 )
+@_option(
+    "--record",
+    metavar="DIR",
+    help="Keep every tick there, for `tidemill replay`. It holds no secrets; it never stops the engine.",
+)
+@_option(
+    "--record-max-mb",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    help="The oldest ticks are removed above this.",
+)
 @click.option(
     "--once", is_flag=True, help="One tick, then exit: 1 if an action failed or nothing could be seen."
 )

@@ -131,17 +131,17 @@ def why(
         with _live_view(files, at, live) as (view, show):
             row, others_wait = find_pod(pod, view.pods)
             body = {"at": plain(view.status.at), "pod": plain(row)}
-            show(view, body, lambda: _why_lines(pod, row, others_wait, view.names), as_json=as_json)
+            show(view, body, lambda: why_lines(pod, row, others_wait, view.names), as_json=as_json)
         return
     snapshot = _snapshot(files, at, seed)
     row, others_wait = find_pod(pod, snapshot.pods)
     if as_json:
         print_json(snapshot.scenario, snapshot.seed, {"at": plain(snapshot.status.at), "pod": plain(row)})
     else:
-        click.echo(_why_lines(pod, row, others_wait, _names(snapshot)))
+        click.echo(why_lines(pod, row, others_wait, _names(snapshot)))
 
 
-def _why_lines(pod: str, row: PodRow, others_wait: int, names: DisplayNames) -> str:
+def why_lines(pod: str, row: PodRow, others_wait: int, names: DisplayNames) -> str:
     from tidemill.render.price_text import price_text
     from tidemill.render.status_text import why_text
 

@@ -19,6 +19,8 @@ from tidemill.controller.wakes import MOST_REASONS, Wakes
 from tidemill.engine.clock import MappedClock
 from tidemill.engine.loop import Engine, Tick
 from tidemill.model.errors import PortError, Refused
+from tidemill.model.plan import Plan
+from tidemill.model.world import World
 from tidemill.spec import Spec
 
 # Between two ticks, whatever happens: the engine may ask for a second of a clock that runs a thousand times as fast.
@@ -42,6 +44,8 @@ class TickReport:
     tick: Tick | None
     took_s: float
     error: Exception | None = None
+    # What was seen, and the plan made of it, also where the tick failed afterwards.
+    seen: tuple[World, Plan | None] | None = None
 
 
 class Reporter(Protocol):
@@ -88,6 +92,8 @@ class ControlLoop:
         self.ticks += 1
         began_s = self.beat_s = self.ticking_since_s = self._now_s()
         version = self._documents()
+        if self._engine is not None:
+            self._engine.seen = None
         tick: Tick | None = None
         error: Exception | None = None
         with structlog.contextvars.bound_contextvars(tick=self.ticks):
@@ -97,11 +103,13 @@ class ControlLoop:
                 error = refused
                 log.warning("the tick failed", why=str(refused))
             except Exception as bug:
-                error, self._engine = bug, None  # a fresh engine may not meet it again
+                error = bug
                 log.exception("the tick failed")
             took_s = self._now_s() - began_s
-            report = TickReport(self.ticks, version.spec, woken_by, tick, took_s, error)
+            report = TickReport(self.ticks, version.spec, woken_by, tick, took_s, error, self._seen(tick))
             self._tell(report)
+        if error is not None and not isinstance(error, PortError | Refused):
+            self._engine = None  # a fresh one may not meet it again
         self._plan_next(tick)
         self.ticking_since_s, self.beat_s = None, self._now_s()
         return report
@@ -110,6 +118,11 @@ class ControlLoop:
         if self._engine is None or version.number != self._version:
             self._engine, self._version = self._engine_of(version.spec, go_on), version.number
         return self._engine
+
+    def _seen(self, tick: Tick | None) -> tuple[World, Plan | None] | None:
+        if tick is not None:
+            return tick.world, tick.plan
+        return self._engine.seen if self._engine is not None else None
 
     def _tell(self, report: TickReport) -> None:
         for reporter in self._reporters:

@@ -73,6 +73,7 @@ class Metrics:
         self._define_loop()
         self._define_fleet()
         self._define_money_and_cluster()
+        self._define_recording()
 
     def defined(self) -> tuple[Defined, ...]:
         """Every metric there is, for the reference."""
@@ -169,6 +170,11 @@ class Metrics:
         self.lease_left_s = self._gauge("lease_seconds_left", "How much of the lease is left.")
         self.epoch = self._gauge("ledger_epoch", "The epoch of this process in the ledger; 0: none.")
         self._events = self._gauge("events", "Kubernetes Events since the start: sent, dropped.", ["result"])
+
+    def _define_recording(self) -> None:
+        self._recorded = self._gauge("recording_ticks", "Ticks since the start: kept, lost.", ["result"])
+        self._recording_bytes = self._gauge("recording_bytes", "What the recording takes on its disk.")
+        self._recording_good = self._gauge("recording_good", "1: the last tick could be recorded.")
 
     # --- a tick -------------------------------------------------------------------------------------
 
@@ -320,6 +326,12 @@ class Metrics:
     def show_events(self, sent: int, dropped: int) -> None:
         self._events.labels("sent").set(sent)
         self._events.labels("dropped").set(dropped)
+
+    def show_recording(self, kept: int, lost: int, bytes_used: int, *, good: bool) -> None:
+        self._recorded.labels("kept").set(kept)
+        self._recorded.labels("lost").set(lost)
+        self._recording_bytes.set(bytes_used)
+        self._recording_good.set(good)
 
     def documents_good(self, good: bool) -> None:
         self._documents_ok.set(good)

@@ -124,6 +124,8 @@ class Engine:
         self._last_world: World | None = None
         self._last_plan = Plan()
         self._memory = Memory()
+        # Of the tick under way or the last one: what was observed, and the plan once it is made. For a crash report.
+        self.seen: tuple[World, Plan | None] | None = None
 
     @property
     def planning(self) -> bool:
@@ -133,7 +135,7 @@ class Engine:
     def tick(self) -> Tick | None:
         """None: the world could not be seen; try again after AFTER_FAILING."""
         # 1 observe: what is true now
-        began_s = self._now_s()
+        began_s, self.seen = self._now_s(), None
         try:
             actor, buyer = self._actor, self._actor.buyer
             uses = self._meter.uses(self._last_world)
@@ -149,10 +151,11 @@ class Engine:
             return None
         self._meter.read(world)
         world = self._planner.with_result(world)
+        self.seen = world, None
         observed_s = self._now_s()
         # 2 decide: what to do about it, unless it is the very world that asked for nothing a while ago
         plan = self._last_plan.told_at(world.now) if self._is_unchanged(world) else self._plan(world)
-        self._last_world, self._last_plan = world, plan
+        self._last_world, self._last_plan, self.seen = world, plan, (world, plan)
         decided_s = self._now_s()
         # 3 act: one outcome per action
         outcomes = self._actor.carry_out(plan, self._go_on)

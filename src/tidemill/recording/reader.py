@@ -1,4 +1,4 @@
-"""Reads a recording: its documents and worlds in order, as far as they were written."""
+"""Reads a recording: its documents and worlds in order. What cannot be read is named, and the rest is read."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
+from zlib import crc32
 
 import msgspec
 import zstandard
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from tidemill import __version__
 from tidemill.catalog import Catalog
 from tidemill.model.errors import SpecError
 from tidemill.model.world import World
 from tidemill.recording.world_codec import WorldDecoder
-from tidemill.recording.writer import FORMAT, LENGTH_BYTES, Header, TickFrame, segments
+from tidemill.recording.writer import FORMAT, HEAD_BYTES, Header, TickFrame, segments
 from tidemill.spec import Spec
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.compute_pool import ComputePool
@@ -24,9 +26,12 @@ from tidemill.spec.node_class import NodeClass
 from tidemill.spec.platform import Platform
 from tidemill.spec.read import KINDS
 
+_format = msgspec.msgpack.Decoder(dict[str, Any])
 _header = msgspec.msgpack.Decoder(Header)
-_tick = msgspec.msgpack.Decoder(TickFrame)
+_batch = msgspec.msgpack.Decoder(list[TickFrame])
 _catalog: TypeAdapter[Catalog] = TypeAdapter(Catalog)
+_LONGEST = 2**30  # of a message; a damaged length may be anything
+NOT_THERE = "no recording there (files 00000001.tidemill and so on, or one exported tick)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,65 +39,115 @@ class RecordedTick:
     spec: Spec
     version: str  # of the Tidemill that made it
     world: World
-    plan: bytes  # the digest of its plan
+    plan: bytes  # the digest of its plan; empty: none was made
+    actions: bytes  # of its plan, as msgpack
     woken_by: tuple[str, ...]
     failed: tuple[str, ...]
+    error: str = ""  # the traceback, where the tick failed
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A part of a recording that cannot be read."""
+
+    file: str
+    why: str
+    after: datetime | None = None  # the last tick of that file that was read; None: none of it was
+
+
+class _Damaged(Exception):
+    """This segment cannot be read from here on."""
 
 
 class _Bytes(Protocol):
     def read(self, size: int) -> bytes: ...
 
 
-def read(folder: Path, *, since: datetime | None = None) -> Iterator[RecordedTick]:
-    """Every tick, or those from the segment that holds `since` on. SpecError: there is no recording of ours.
+class Recording:
+    """A folder of segments, or one file. SpecError: there is no recording of ours.
 
-    A segment whose end is missing, because its process was killed, ends earlier; nothing else is lost.
+    `unread` fills as ticks are read. A segment whose end is missing because its process was killed just ends earlier.
     """
-    found = segments(folder)
-    if not found:
-        raise SpecError(f"{folder}: no recording there (files 00000001.tidemill and so on)")
-    for path in found[_first(found, since) :]:
-        yield from _segment(path)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files = [path] if path.is_file() else segments(path)
+        if not self.files:
+            raise SpecError(f"{path}: {NOT_THERE}")
+        self.unread: list[Unread] = []
+        self.versions: set[str] = set()
+
+    def ticks(self, *, since: datetime | None = None) -> Iterator[RecordedTick]:
+        """Every tick, or those from the segment that holds `since` on. SpecError: no segment can be read."""
+        self.unread.clear()
+        headers = list(self._headers())
+        if not headers:
+            first = self.unread[0]
+            raise SpecError(f"{first.file}: not a segment of a recording that can be read: {first.why}")
+        begun = 0 if since is None else max(sum(one.began <= since for _, one in headers) - 1, 0)
+        for path, header in headers[begun:]:
+            yield from self._segment(path, header)
+
+    def _headers(self) -> Iterator[tuple[Path, Header]]:
+        for path in self.files:
+            try:
+                yield path, _begin(_messages(path))
+            except (_Damaged, OSError) as damaged:
+                self.unread.append(Unread(path.name, str(damaged)))
+
+    def _segment(self, path: Path, header: Header) -> Iterator[RecordedTick]:
+        worlds, last = WorldDecoder(), None
+        self.versions.add(header.version)
+        messages = _messages(path)
+        try:
+            next(messages)  # the header
+            spec = _spec(header)
+            for message in messages:
+                for frame in _batch.decode(message):
+                    world = worlds.world(frame.world)
+                    last = world.now
+                    yield RecordedTick(
+                        spec, header.version, world, frame.plan, bytes(frame.actions), tuple(frame.woken_by),
+                        tuple(frame.failed), frame.error,
+                    )  # fmt: skip
+        except (_Damaged, OSError, msgspec.DecodeError, ValidationError, KeyError) as error:
+            self.unread.append(Unread(path.name, _why(error, header.version), last))
 
 
-def _first(found: list[Path], since: datetime | None) -> int:
-    if since is None:
-        return 0
-    began = [_begin(path)[0].began for path in found]
-    return max(sum(at <= since for at in began) - 1, 0)
+def _why(error: Exception, version: str) -> str:
+    if isinstance(error, _Damaged | OSError) or version == __version__:
+        return str(error)
+    return f"Tidemill {version} wrote it, and this is {__version__}, which knows other worlds: {error}"
 
 
-def _begin(path: Path) -> tuple[Header, Iterator[bytes]]:
-    messages = _messages(path)
+def _begin(messages: Iterator[bytes]) -> Header:
     try:
-        header = _header.decode(next(messages))
-    except (StopIteration, msgspec.DecodeError, zstandard.ZstdError) as error:
-        raise SpecError(f"{path}: not a segment of a recording: {str(error) or 'it is empty'}") from None
-    if header.format != FORMAT:
-        raise SpecError(
-            f"{path}: written in format {header.format} by Tidemill {header.version}; this one reads {FORMAT}"
-        )
-    return header, messages
-
-
-def _segment(path: Path) -> Iterator[RecordedTick]:
-    header, messages = _begin(path)
-    spec, worlds = _spec(header), WorldDecoder()
-    for message in messages:
-        frame = _tick.decode(message)
-        world = worlds.world(frame.world)
-        yield RecordedTick(
-            spec, header.version, world, frame.plan, tuple(frame.woken_by), tuple(frame.failed)
-        )
+        message = next(messages)
+        begun = _format.decode(message)
+        if begun.get("format") != FORMAT:
+            raise _Damaged(
+                f"format {begun.get('format')} of Tidemill {begun.get('version')}; this one reads format {FORMAT}: "
+                "replay it with that version"
+            )
+        return _header.decode(message)
+    except StopIteration:
+        raise _Damaged("it is empty") from None
+    except msgspec.DecodeError as error:
+        raise _Damaged(str(error)) from None
 
 
 def _messages(path: Path) -> Iterator[bytes]:
+    """_Damaged: what follows is not what was written."""
     with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-        while len(length := _read(stream, LENGTH_BYTES)) == LENGTH_BYTES:
-            size = int.from_bytes(length, "big")
+        while len(head := _read(stream, HEAD_BYTES)) == HEAD_BYTES:
+            size, checksum = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
+            if size > _LONGEST:
+                raise _Damaged("damaged: a length that cannot be")
             message = _read(stream, size)
             if len(message) < size:
                 return
+            if crc32(message) != checksum:
+                raise _Damaged("damaged: a wrong checksum")
             yield message
 
 
@@ -103,8 +158,8 @@ def _read(stream: _Bytes, size: int) -> bytes:
     while left:
         try:
             part = stream.read(left)
-        except zstandard.ZstdError:
-            break
+        except zstandard.ZstdError as error:
+            raise _Damaged(f"damaged: {error}") from None
         if not part:
             break
         parts.append(part)
