@@ -43,11 +43,11 @@ def record(folder: Path, rehearsal: Rehearsal) -> tuple[float, float, list[Seen]
 
 def bytes_of(seen: list[Seen]) -> int:
     """On the disk of a controller that made these ticks at these instants."""
-    now = [seen[0][1].now]
+    now_s = 0.0
     with tempfile.TemporaryDirectory() as name:
-        recorder = Recorder(Path(name), now_s=lambda: now[0].timestamp())
+        recorder = Recorder(Path(name), now_s=lambda: now_s)
         for of, world, plan in seen:
-            now[0] = world.now
+            now_s = world.now.timestamp()
             recorder.tick(of, world, plan)
         recorder.close()
         return size(Path(name))
