@@ -2,7 +2,8 @@
 
 It also reports what YAML 1.1 reads differently from what people mean: duplicate keys, `no` as false, `12:30` as 750,
 `010` as 8, keys that are not text. Such a value stays the text it was, so that nothing is built on a misreading.
-Timestamps stay text, so that a missing time zone can be reported. Knows nothing about kinds and models.
+Timestamps stay text, so that a missing time zone can be reported. Knows nothing about kinds and models. A caller that
+knows what local tags such as `!Ref` mean says so with `tags`; without it they are reported.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ MAX_DEPTH = 50
 Path = tuple[str | int, ...]
 
 
+# What a local tag makes of the value behind it: `!Ref Vpc` -> {"Ref": "Vpc"}.
+Tags = Callable[[str, Any], Any]
+
+
 class _UnreadableError(Exception):
     """The rest of the document cannot be read; the problem is already reported."""
 
@@ -41,6 +46,9 @@ class ParsedYaml:
     keys: dict[Path, Position] = field(default_factory=dict)
     values: dict[Path, Position] = field(default_factory=dict)
     source_text: dict[Path, str] = field(default_factory=dict)
+    spans: dict[Path, tuple[int, int]] = field(
+        default_factory=dict
+    )  # where a value begins and ends in the text
     problems: list[Problem] = field(default_factory=list)
     reported: frozenset[Position] = frozenset()  # positions that already have a problem
 
@@ -61,7 +69,7 @@ class ParsedYaml:
         return path
 
 
-def parse(text: str, file: str) -> Iterator[ParsedYaml]:
+def parse(text: str, file: str, tags: Tags | None = None) -> Iterator[ParsedYaml]:
     """Every document of a text. A syntax error ends the iteration; the documents before it are still given."""
     if too_deep := _too_deep(text, file):
         yield ParsedYaml(file, problems=[too_deep])
@@ -70,7 +78,7 @@ def parse(text: str, file: str) -> Iterator[ParsedYaml]:
         nodes: Iterator[yaml.Node | None] = yaml.compose_all(text, Loader=_Loader)
         for node in nodes:
             if node is not None and not _is_null(node):
-                yield _built(node, file)
+                yield _built(node, file, tags)
     except yaml.YAMLError as error:
         yield ParsedYaml(file, problems=[_syntax_problem(error, text, file)])
 
@@ -110,10 +118,10 @@ def _syntax_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
     return Problem(file, line, column, "not valid YAML: a character that YAML does not allow", "syntax")
 
 
-def _built(node: yaml.Node, file: str) -> ParsedYaml:
+def _built(node: yaml.Node, file: str, tags: Tags | None) -> ParsedYaml:
     parsed = ParsedYaml(file, start=_position(node))
     try:
-        parsed.data = _Builder(parsed, _kind_of(node)).value(node, ())
+        parsed.data = _Builder(parsed, _kind_of(node), tags).value(node, ())
     except _UnreadableError:
         parsed.data = None
     return parsed
@@ -143,9 +151,10 @@ def path_text(root: str, path: Path) -> str:
 class _Builder:
     """Builds the data of one document, with positions and problems."""
 
-    def __init__(self, parsed: ParsedYaml, root: str) -> None:
+    def __init__(self, parsed: ParsedYaml, root: str, tags: Tags | None = None) -> None:
         self.parsed = parsed
         self.root = root
+        self.tags = tags
         self.visited = 0
         self.ancestors: set[int] = set()
 
@@ -164,6 +173,9 @@ class _Builder:
     def value(self, node: yaml.Node, path: Path) -> Any:
         self.count(node)
         self.parsed.values[path] = _position(node)
+        self.parsed.spans[path] = (node.start_mark.index, node.end_mark.index)
+        if self.tags is not None and node.tag.startswith("!"):
+            return self.tagged(node, path, self.tags)
         if isinstance(node, yaml.ScalarNode):
             self.parsed.source_text[path] = node.value
             reading = read_scalar(node.tag, node.value)
@@ -171,6 +183,16 @@ class _Builder:
                 self.note(node, reading.message, reading.code)
             return reading.value
         return self.collection(node, path)
+
+    def tagged(self, node: yaml.Node, path: Path, tags: Tags) -> Any:
+        """A value behind a local tag, which is a string, a list or a mapping whatever its text looks like."""
+        tag = node.tag
+        kinds = {yaml.ScalarNode: "str", yaml.SequenceNode: "seq", yaml.MappingNode: "map"}
+        node.tag = TAG + kinds[type(node)]
+        try:
+            return tags(tag, self.value(node, path))
+        finally:
+            node.tag = tag
 
     def collection(self, node: yaml.Node, path: Path) -> Any:
         if id(node) in self.ancestors:

@@ -86,14 +86,14 @@ def load(
     catalog.
     """
     files = dict.fromkeys(FilePath(path) for path in paths)
-    return _checked((parsed for path in files for parsed in read_file(path)), catalog, catalog_of)
+    return checked((parsed for path in files for parsed in read_file(path)), catalog, catalog_of)
 
 
 def load_objects(
     objects: Iterable[Mapping[str, Any]], *, catalog_of: Callable[[str], Catalog] | None = None
 ) -> Loaded:
     """Like `load`, of objects that an API server holds. A problem's `file` is the object, as `ComputePool/train`."""
-    return _checked((_of_object(each) for each in objects), None, catalog_of)
+    return checked((_of_object(each) for each in objects), None, catalog_of)
 
 
 def object_name(kind: str, name: str) -> str:
@@ -124,11 +124,12 @@ def _paths(value: Any, at: Path = ()) -> Iterator[Path]:
         yield from _paths(member, (*at, key))
 
 
-def _checked(
+def checked(
     parsed_documents: Iterable[ParsedYaml],
-    catalog: Catalog | None,
-    catalog_of: Callable[[str], Catalog] | None,
+    catalog: Catalog | None = None,
+    catalog_of: Callable[[str], Catalog] | None = None,
 ) -> Loaded:
+    """Like `load`, of YAML that is parsed already."""
     problems: list[Problem] = []
     headings: list[Heading] = []
     documents: list[LocatedDocument[Document]] = []

@@ -52,6 +52,7 @@ RULES = (
     scenario.decisions_name_a_window,
     scenario.workload_names_are_unique,
     scenario.checkpoints_outlive_their_node,
+    scenario.multi_node_jobs_have_efa,
     scenario.services_can_keep_their_minimum,
     scenario.hand_overs_have_time,
     scenario.faults_hit_something,

@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 from itertools import combinations
 
 from tidemill.catalog.image_drivers import CUDA, OLDEST_DRIVER, driver_of, too_old
+from tidemill.spec import traps
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check.document_set import DocumentSet, LocatedDocument
 from tidemill.spec.compute_pool import ComputePool, Provisioner, SourceSpec, kubelet_may_set, matching_types
 from tidemill.spec.names import NVIDIA_GPU
 from tidemill.spec.node_class import NodeClass
-from tidemill.spec.platform import KARPENTER_CAPACITY_BLOCKS, KARPENTER_SEVERAL_BLOCKS, KarpenterRef, Platform
+from tidemill.spec.platform import KARPENTER_CAPACITY_BLOCKS, Platform
 from tidemill.spec.problem import Problem, quoted, suggestion
 from tidemill.spec.scenario import Scenario
-from tidemill.spec.units import format_cpu
 
 RESERVED = ("block", "odcr")  # the other sources are paid by the hour
 
@@ -114,21 +114,12 @@ def limits_are_set(documents: DocumentSet) -> Iterator[Problem]:
 
 
 def cpu_limit_is_whole_nodes(documents: DocumentSet) -> Iterator[Problem]:
-    """Only where all allowed types have the same vCPU count: otherwise there is no right multiple."""
     for pool in documents.all(ComputePool):
         limits, requirements = pool.model.spec.limits, pool.model.spec.requirements
-        sizes = {each.vcpus for each in matching_types(documents.catalog, requirements)}
-        if limits is None or limits.cpu is None or len(sizes) != 1:
+        if limits is None or limits.cpu is None:
             continue
-        vcpus = sizes.pop()
-        nodes, rest = divmod(limits.cpu, vcpus * 1000)
-        if rest:
-            yield pool.warning(
-                ("limits", "cpu"),
-                f"a limit of {format_cpu(limits.cpu)} CPU is {nodes} nodes of {vcpus} vCPUs and a rest too small for"
-                f" a node; write {nodes * vcpus} or {(nodes + 1) * vcpus}",
-                "TR-18",
-            )
+        if partial := traps.partial_node_limit(limits.cpu, matching_types(documents.catalog, requirements)):
+            yield pool.warning(("limits", "cpu"), partial.message, "TR-18")
 
 
 def prepaid_nodes_stay(documents: DocumentSet) -> Iterator[Problem]:
@@ -200,13 +191,8 @@ FAMILIES = ("al2023", "bottlerocket")
 def images_are_pinned(documents: DocumentSet) -> Iterator[Problem]:
     for node_class in documents.all(NodeClass):
         for index, term in enumerate(node_class.model.spec.ami_selector_terms):
-            if term.alias is not None and (term.alias.endswith("@latest") or "@" not in term.alias):
-                yield node_class.warning(
-                    ("amiSelectorTerms", index, "alias"),
-                    f"the AMI alias {quoted(term.alias)} changes without an edit: nodes of one pool will differ"
-                    " and drift; pin a version, such as 'bottlerocket@v1.52.0'",
-                    "TR-8",
-                )
+            if term.alias is not None and (message := traps.floating_image(term.alias)):
+                yield node_class.warning(("amiSelectorTerms", index, "alias"), message, "TR-8")
 
 
 def images_are_known(documents: DocumentSet) -> Iterator[Problem]:
@@ -282,31 +268,26 @@ def karpenter_knows_blocks(documents: DocumentSet) -> Iterator[Problem]:
 def ultraservers_are_drained_in_time(documents: DocumentSet) -> Iterator[Problem]:
     for pool in _karpenter_pools(documents):
         kinds = matching_types(documents.catalog, pool.model.spec.requirements)
-        if _uses_blocks(pool) and any(kind.ultraserver for kind in kinds):
-            yield pool.warning(
-                ("provisioner",),
-                "Karpenter drains 40 minutes before a block's end, but EC2 terminates UltraServers 60 minutes"
-                " before it: while the engine is down their pods are killed; use 'native' or 'asg'",
-                "TR-14",
-            )
+        if _uses_blocks(pool) and (message := traps.drained_after_ec2(kinds)):
+            yield pool.warning(("provisioner",), f"{message}; use 'native' or 'asg'", "TR-14")
 
 
 def blocks_are_told_apart(documents: DocumentSet) -> Iterator[Problem]:
     """TR-15: before 1.8 Karpenter does not see the second of two blocks of one type and zone under one tag."""
     own = next((each.model.spec.karpenter for each in documents.all(Platform)), None)
-    if own is None or own.supports(KARPENTER_SEVERAL_BLOCKS) or not own.supports(KARPENTER_CAPACITY_BLOCKS):
+    if own is None or own.auto_mode or not own.supports(KARPENTER_CAPACITY_BLOCKS):
+        return  # of an older one another rule says that it knows no blocks
+    hidden = traps.hides_blocks(own.version)
+    if hidden is None:
         return
     for pool in _karpenter_pools(documents):
         by_tag = any(source.type == "block" and not source.ids for source in pool.model.spec.sources)
         if by_tag and _has_overlapping_blocks(documents, pool.name):
-            yield pool.warning(("sources",), _hidden_block_message(own, pool.name), "TR-15")
-
-
-def _hidden_block_message(own: KarpenterRef, pool: str) -> str:
-    return (
-        f"pool {quoted(pool)} will have two blocks of one type at once, and before 1.8 Karpenter sees only one block"
-        f" under a tag (here {own.version}): upgrade it; until then each block is selected by its id"
-    )
+            message = (
+                f"pool {quoted(pool.name)} will have two blocks of one type at once, and {hidden}: upgrade it; until"
+                " then each block is selected by its id"
+            )
+            yield pool.warning(("sources",), message, "TR-15")
 
 
 def _has_overlapping_blocks(documents: DocumentSet, pool: str) -> bool:

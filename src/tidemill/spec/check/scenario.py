@@ -10,14 +10,16 @@ from datetime import datetime, timedelta
 
 from tidemill.model import ec2_facts
 from tidemill.model.ec2_facts import DAY
+from tidemill.spec import traps
 from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.check.document_set import DocumentSet, LocatedDocument
-from tidemill.spec.compute_pool import Allowance, ComputePool
+from tidemill.spec.compute_pool import Allowance, ComputePool, matching_types
 from tidemill.spec.default_durations import BOOT
 from tidemill.spec.document import Document
 from tidemill.spec.located_yaml import Path
+from tidemill.spec.node_class import NodeClass
 from tidemill.spec.problem import Problem, quoted, suggestion
-from tidemill.spec.scenario import OwnedReservation, Scenario, ScenarioSpec, Service, block_window
+from tidemill.spec.scenario import JobStream, OwnedReservation, Scenario, ScenarioSpec, Service, block_window
 from tidemill.spec.units import format_duration, format_instant
 
 
@@ -108,12 +110,8 @@ def _overlap_could_be(
 
 
 def _legal(document: LocatedDocument[Document], path: Path, duration: timedelta) -> Iterator[Problem]:
-    if ec2_facts.is_legal_duration(duration):
-        return
-    nearest = [format_duration(each) for each in ec2_facts.nearest_legal_durations(duration)]
-    hint = f"the nearest are {' and '.join(nearest)}" if len(nearest) > 1 else f"the nearest is {nearest[0]}"
-    message = f"{format_duration(duration)} is not a duration EC2 sells; {hint}"
-    yield document.error(path, message, "duration")
+    if message := traps.unsold_duration(duration):
+        yield document.error(path, message, "TR-1")
 
 
 def extensions_could_be_bought(documents: DocumentSet) -> Iterator[Problem]:
@@ -168,11 +166,32 @@ def checkpoints_outlive_their_node(documents: DocumentSet) -> Iterator[Problem]:
     for scenario in documents.all(Scenario):
         for index, job in enumerate(scenario.model.spec.jobs):
             if job.checkpoint_every is not None and job.checkpoint_on == "instance-store":
-                message = (
-                    "checkpoints on instance store are lost with the node, so this job starts over whenever it must"
-                    " move; write them to shared storage (FSx for Lustre, S3, EFS)"
-                )
-                yield scenario.warning(("jobs", index, "checkpointOn"), message, "TR-17")
+                yield scenario.warning(("jobs", index, "checkpointOn"), traps.CHECKPOINTS_ARE_LOST, "TR-17")
+
+
+def multi_node_jobs_have_efa(documents: DocumentSet) -> Iterator[Problem]:
+    """TR-16: of jobs whose pods take whole nodes of types that have EFA."""
+    classes = {each.name: each.model.spec for each in documents.all(NodeClass)}
+    for scenario in documents.all(Scenario):
+        for index, job in enumerate(scenario.model.spec.jobs):
+            pools = list(_pools_of(documents, job)) if job.nodes > 1 and job.gpus else []
+            kinds = [
+                kind for pool in pools for kind in matching_types(documents.catalog, pool.spec.requirements)
+            ]
+            if not kinds or not all(kind.efa and job.gpus >= kind.gpus for kind in kinds):
+                continue
+            if not job.efa:
+                message = f"job {quoted(job.name)}: {traps.no_efa(job.nodes, 'efa')}"
+                yield scenario.warning(("jobs", index, "nodes"), message, "TR-16")
+                continue
+            for pool in pools:
+                node_class = classes.get(pool.spec.node_class_name)
+                if node_class is not None and not node_class.efa and node_class.launch_template is None:
+                    message = (
+                        f"job {quoted(job.name)} asks for EFA, but NodeClass {quoted(pool.spec.node_class_name)} of"
+                        f" pool {quoted(pool.name)} attaches none: set 'efa: true' there"
+                    )
+                    yield scenario.warning(("jobs", index, "efa"), message, "TR-16")
 
 
 def _twice(
@@ -308,7 +327,7 @@ def hand_overs_have_time(documents: DocumentSet) -> Iterator[Problem]:
                     yield from _late(scenario, spec, service, _blocks_of_pool(spec, pool))
 
 
-def _pools_of(documents: DocumentSet, service: Service) -> Iterator[ComputePool]:
+def _pools_of(documents: DocumentSet, service: Service | JobStream) -> Iterator[ComputePool]:
     for pool in documents.all(ComputePool):
         if service.node_selector and service.node_selector.items() <= pool.model.spec.labels.items():
             yield pool.model

@@ -6,11 +6,18 @@ the instance types of the catalog that meet them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tidemill.catalog import Catalog, InstanceType
 
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+CAPACITY_TYPES = ("reserved", "spot", "on-demand")
+RESERVATION_TYPES = (
+    "karpenter.k8s.aws/capacity-reservation-type",
+    "eks.amazonaws.com/capacity-reservation-type",
+)
 _PREFIXES = ("karpenter.k8s.aws/", "eks.amazonaws.com/")
 _GPU = "nvidia.com/gpu"
 _ALWAYS: dict[str, Callable[[InstanceType], str]] = {
@@ -84,6 +91,24 @@ _BOUNDS: dict[str, Callable[[int, int], bool]] = {
     "Lt": lambda value, bound: value < bound,
     "Lte": lambda value, bound: value <= bound,
 }
+
+
+def requirements_of(items: Iterable[Mapping[str, Any]]) -> list[Requirement]:
+    """As a NodePool lists them."""
+    found = []
+    for index, each in enumerate(items):
+        values = each.get("values")
+        listed = tuple(map(str, values)) if isinstance(values, list) else ()
+        found.append(Requirement(str(each.get("key")), str(each.get("operator")), listed, index))
+    return found
+
+
+def allowed(requirements: Iterable[Requirement], universe: Sequence[str]) -> list[str]:
+    """The values that all of the requirements allow."""
+    left = list(universe)
+    for requirement in requirements:
+        left = [value for value in requirement.of(universe) if value in left]
+    return left
 
 
 def types_that_meet(requirements: Iterable[Requirement], catalog: Catalog) -> list[str]:

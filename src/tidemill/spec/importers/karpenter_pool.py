@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tidemill.catalog import Catalog
-from tidemill.spec.importers.karpenter_labels import Requirement, types_that_meet
+from tidemill.spec import traps
+from tidemill.spec.importers.karpenter_labels import (
+    CAPACITY_TYPE,
+    CAPACITY_TYPES,
+    RESERVATION_TYPES,
+    Requirement,
+    allowed,
+    requirements_of,
+    types_that_meet,
+)
 from tidemill.spec.importers.manifest import Manifest
-from tidemill.spec.units import parse_duration
 
 _TEMPLATE = ("spec", "template", "spec")
 _RESERVED = {"capacity-block": "block", "default": "odcr"}
@@ -32,13 +40,7 @@ _ARCH, _ARCHITECTURES = "kubernetes.io/arch", ("amd64", "arm64")
 _OS = "kubernetes.io/os"
 _HYPERVISORS = ("karpenter.k8s.aws/instance-hypervisor", "eks.amazonaws.com/instance-hypervisor")
 _GENERATIONS = ("karpenter.k8s.aws/instance-generation", "eks.amazonaws.com/instance-generation")
-_CAPACITY = "karpenter.sh/capacity-type"
-_RESERVATION_TYPES = (
-    "karpenter.k8s.aws/capacity-reservation-type",
-    "eks.amazonaws.com/capacity-reservation-type",
-)
 _ACCELERATORS = ("nvidia.com/gpu", "aws.amazon.com/neuron")
-_LONGEST_DRAIN = "10m"
 _MOST_TYPES = 100  # that are listed in place of a requirement: nobody reads a longer list
 
 
@@ -69,17 +71,14 @@ def pool_spec(manifest: Manifest, classes: dict[str, Manifest], catalog: Catalog
 
 
 def _requirements(manifest: Manifest) -> list[Requirement]:
-    found = []
-    for index, each in enumerate(manifest.items(*_TEMPLATE, "requirements")):
-        values = each.get("values")
-        listed = tuple(map(str, values)) if isinstance(values, list) else ()
-        found.append(Requirement(str(each.get("key")), str(each.get("operator")), listed, index))
+    items = manifest.items(*_TEMPLATE, "requirements")
+    for index, each in enumerate(items):
         if "minValues" in each:
             manifest.warn(
                 (*_TEMPLATE, "requirements", index, "minValues"),
                 f"NodePool {manifest.name}: minValues of {each.get('key')} is not carried over",
             )
-    return found
+    return requirements_of(items)
 
 
 def _take(requirements: list[Requirement], *keys: str) -> list[Requirement]:
@@ -89,20 +88,13 @@ def _take(requirements: list[Requirement], *keys: str) -> list[Requirement]:
     return taken
 
 
-def _allowed(requirements: Iterable[Requirement], universe: Sequence[str]) -> list[str]:
-    allowed = list(universe)
-    for requirement in requirements:
-        allowed = [value for value in requirement.of(universe) if value in allowed]
-    return allowed
-
-
 def _sources(
     manifest: Manifest, requirements: list[Requirement], node_class: Manifest | None
 ) -> list[dict[str, Any]]:
     """Reserved capacity first, as in Karpenter. Without a requirement on the capacity type: on-demand."""
-    asked = _take(requirements, _CAPACITY)
-    kinds = _allowed(asked, ("reserved", "spot", "on-demand")) if asked else ["on-demand"]
-    types = _allowed(_take(requirements, *_RESERVATION_TYPES), tuple(_RESERVED))
+    asked = _take(requirements, CAPACITY_TYPE)
+    kinds = allowed(asked, CAPACITY_TYPES) if asked else ["on-demand"]
+    types = allowed(_take(requirements, *RESERVATION_TYPES), tuple(_RESERVED))
     reserved: list[dict[str, Any]] = []
     if "reserved" in kinds:
         selectors = _reservation_selectors(node_class)
@@ -295,25 +287,7 @@ def _warn_about_ends(manifest: Manifest, *, prepaid: bool) -> None:
     grace = manifest.text(*_TEMPLATE, "terminationGracePeriod")
     if not prepaid:
         return
-    if not grace or _longer(grace):
-        setting = f"is {grace}" if grace else "is not set"
-        manifest.warn(
-            _TEMPLATE,
-            f"NodePool {manifest.name}: terminationGracePeriod {setting}: a pod with do-not-disrupt delays a drain"
-            f" until EC2 terminates the instances; the longest that fits is {_LONGEST_DRAIN}, which Tidemill sets",
-            "TR-4",
-        )
-    if manifest.text("spec", "disruption", "consolidateAfter") != "Never":
-        manifest.warn(
-            ("spec", "disruption"),
-            f"NodePool {manifest.name} consolidates nodes of blocks, which are paid for whether they run or not;"
-            " Tidemill keeps them",
-            "TR-5",
-        )
-
-
-def _longer(grace: str) -> bool:
-    try:
-        return parse_duration(grace) > parse_duration(_LONGEST_DRAIN)
-    except ValueError:
-        return True
+    if long := traps.drain_outlasts_block(grace):
+        manifest.warn(_TEMPLATE, f"NodePool {manifest.name}: {long}, which Tidemill sets", "TR-4")
+    if lost := traps.consolidates_prepaid(manifest.text("spec", "disruption", "consolidateAfter")):
+        manifest.warn(("spec", "disruption"), f"NodePool {manifest.name} {lost}; Tidemill keeps them", "TR-5")
