@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -30,6 +31,7 @@ from tidemill.model.plan import (
     Terminate,
     Unmet,
 )
+from tidemill.spec import names
 from tidemill.wording import sentence
 
 ENDS = reasons.DrainReason(reasons.DrainKind.SOURCE_ENDS, at=ahead("1h"), name="cr-1")
@@ -39,9 +41,13 @@ HELD = reasons.HoldReason(next(iter(reasons.HoldKind)))
 class Recorder:
     def __init__(self) -> None:
         self.told: list[tuple[Subject, str, str, bool]] = []
+        self.facts: list[dict[str, str]] = []
 
-    def tell(self, subject: Subject, reason: str, note: str, *, action: str, warning: bool = False) -> None:
+    def tell(
+        self, subject: Subject, reason: str, note: str, *, action: str, warning: bool = False, facts=None
+    ) -> None:
         self.told.append((subject, reason, note, warning))
+        self.facts.append(dict(facts or {}))
 
 
 class Clock:
@@ -56,8 +62,8 @@ def report(world, plan=None, outcomes=()) -> TickReport:
     return TickReport(1, spec(), (), tick, 0.1)
 
 
-def waiting(*pods, code="no-capacity") -> Plan:
-    return Plan(unmet=tuple(Unmet(one.uid, one.full_name, code, HELD) for one in pods))
+def waiting(*pods, code="no-capacity", earliest=None) -> Plan:
+    return Plan(unmet=tuple(Unmet(one.uid, one.full_name, code, HELD, earliest) for one in pods))
 
 
 def test_what_is_done_to_pods_and_nodes_is_told_on_them_with_the_reason():
@@ -146,6 +152,20 @@ def test_why_a_pod_waits_is_said_again_only_when_its_kind_changes_or_after_long(
     clock.at_s += AGAIN_AFTER_S
     reporter.report(report(world, waiting(one, code="launching")))
     assert [reason for _, reason, _, _ in recorder.told][1:] == ["WaitingLaunching"] * 2
+
+
+@pytest.mark.requirement("PE-15")
+def test_when_it_could_start_is_a_fact_of_the_event_and_is_told_again_when_it_moves_by_long():
+    recorder, clock, one = Recorder(), Clock(), pod()
+    reporter = EventReporter(recorder, now_s=clock)
+    for minute in range(60):  # the start creeps by a second a minute, and once by an hour
+        clock.at_s = 60.0 * minute
+        earliest = ahead("2h" if minute < 20 else "3h") + timedelta(seconds=minute)
+        reporter.report(report(world_of(pods=(one,)), waiting(one, earliest=earliest)))
+    starts = [facts[names.EARLIEST_START] for facts in recorder.facts]
+    assert [datetime.fromisoformat(start) - ahead("2h") for start in starts] == [
+        timedelta(0), timedelta(hours=1, seconds=20), timedelta(hours=1, seconds=50),
+    ]  # fmt: skip
 
 
 def test_a_reason_that_flickers_is_said_once_a_minute_at_most():

@@ -127,3 +127,14 @@ def test_a_long_sentence_is_cut(at: Recorder) -> None:
     at.tell(note="x" * 5_000)
     (event,) = at.sent()
     assert len(event["note"]) == 1_000
+
+
+@pytest.mark.requirement("PE-15")
+def test_facts_are_annotations_and_stay_up_to_date(at: Recorder) -> None:
+    for now_s, start in ((0.0, "11:30"), (700.0, "12:30")):
+        at.now_s = now_s
+        at.recorder.tell(
+            POD, "WaitingHeld", "No room.", action="Place", facts={"tidemill.dev/earliest": start}
+        )
+        (event,) = at.sent()
+        assert event["metadata"]["annotations"] == {"tidemill.dev/earliest": start}

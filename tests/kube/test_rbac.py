@@ -59,7 +59,15 @@ def test_the_verb_prints_what_kubectl_applies() -> None:
 def test_without_a_name_it_says_why_each_right_is_needed() -> None:
     printed = CliRunner().invoke(rbac, ["--json"], catch_exceptions=False)
     table = json.loads(printed.output)
-    assert set(table) == {"controller", "documents", "karpenter", "observer", "node-agent", "release"}
+    assert set(table) == {
+        "controller",
+        "documents",
+        "karpenter",
+        "observer",
+        "node-agent",
+        "release",
+        "users",
+    }
     assert all(right["why"] for rights in table.values() for right in rights)
 
 
@@ -82,3 +90,12 @@ def test_documents_in_the_cluster_are_read_and_only_their_status_is_written() ->
     assert allowed["computepools/status.tidemill.dev"] == ["patch"]
     assert allowed["capacityblocks.tidemill.dev"] == ["create", "delete", "list", "patch"]
     assert manifests(Role.DOCUMENTS, "gpu")[1]["subjects"][0]["name"] == "tidemill-controller"
+
+
+def test_users_see_the_pools_with_the_accounts_they_have() -> None:
+    objects = manifests(Role.USERS)
+    assert [each["kind"] for each in objects] == ["ClusterRole", "ClusterRoleBinding"]
+    assert [each["name"] for each in objects[1]["subjects"]] == ["system:authenticated"]
+    assert rules(Role.USERS) == {
+        "computepools.tidemill.dev": ["get", "list"], "priorityclasses.scheduling.k8s.io": ["list"]
+    }  # fmt: skip

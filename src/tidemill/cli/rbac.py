@@ -1,4 +1,4 @@
-"""`tidemill rbac`: the Kubernetes roles of the controller, of observers and of the node agent."""
+"""`tidemill rbac`: the Kubernetes roles of the controller, of observers, of the node agent and of users."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import click
 
-_ROLES = ("controller", "documents", "karpenter", "observer", "node-agent", "release")
+_ROLES = ("controller", "documents", "karpenter", "observer", "node-agent", "release", "users")
 
 
 @click.command(short_help="Print the minimal Kubernetes roles for Tidemill.")
@@ -22,8 +22,8 @@ def rbac(which: str | None, namespace: str, as_json: bool) -> None:
     ServiceAccount `documents` adds what it needs to work by the cluster's own objects (--from-cluster), and `karpenter`
     what it needs for pools whose provisioner is Karpenter; the observer is for the commands that only look (`tidemill
     status --kube`); the node agent is the DaemonSet that empties a node if the engine is away; release is for who
-    removes Tidemill (`tidemill admission uninstall`, `release`). Without a name: a table of resources, verbs and why
-    they are needed.
+    removes Tidemill (`tidemill admission uninstall`, `release`); `users` lets everybody who has an account see the
+    pools, for `tidemill job`. Without a name: a table of resources, verbs and why they are needed.
     """
     from tidemill.kube.rbac import Role, manifests
 

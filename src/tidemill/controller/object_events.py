@@ -1,6 +1,7 @@
 """Which Kubernetes Events a tick is worth: what was done to pods and nodes, and why pods wait, in one sentence each.
 
-An event is due when the *kind* of what is said about an object changes, not when an instant in the sentence does.
+An event is due when the *kind* of what is said about an object changes, or when its start moved by long; not whenever
+an instant in the sentence does. The earliest start of what waits is an annotation of the Event too, for programs.
 `kube.events` sends them beside the ticks, merges repetitions and bounds their number.
 """
 
@@ -8,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from tidemill.controller.loop import TickReport
-from tidemill.kube.events import Subject
+from tidemill.kube.events import REPEAT_S, WAITING, Subject
 from tidemill.model.nodes import Node
 from tidemill.model.plan import (
     Action,
@@ -34,6 +36,8 @@ from tidemill.model.plan import (
 )
 from tidemill.model.pods import Pod
 from tidemill.model.world import World
+from tidemill.spec import names
+from tidemill.spec.units import format_instant
 from tidemill.wording import sentence
 
 # Kubernetes drops events after an hour: what still holds is said again, so that `kubectl describe` shows it.
@@ -42,7 +46,8 @@ AGAIN_AFTER_S = 1800.0
 CALM_S = 60.0
 # A queue of ten thousand pods must not take the room of a drain's events.
 MOST_WAITING_IN_A_TICK = 20
-WAITING = "Waiting"  # what the reasons of pods that wait begin with
+# A start that moves by less is the same start: estimates count from now, and creep.
+MOVED = timedelta(minutes=10)
 _MOST_KNOWN = 50_000
 _API_VERSIONS = {"Job": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2", "PyTorchJob": "kubeflow.org/v1"}
 
@@ -51,8 +56,9 @@ class Recorder(Protocol):
     """`kube.events.EventRecorder`: neither waits nor raises."""
 
     def tell(
-        self, subject: Subject, reason: str, note: str, *, action: str, warning: bool = False
-    ) -> None: ...
+        self, subject: Subject, reason: str, note: str, *, action: str, warning: bool = False,
+        facts: Mapping[str, str] | None = None,
+    ) -> None: ...  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,13 @@ class ObjectEvent:
     note: str
     action: str
     warning: bool = False
+    earliest: datetime | None = None  # of what waits: when it could run
+
+    @property
+    def facts(self) -> dict[str, str]:
+        if self.earliest is None:
+            return {}
+        return {names.EARLIEST_START: format_instant(self.earliest.replace(microsecond=0))}
 
 
 _OF_PODS: dict[type, str] = {
@@ -131,7 +144,8 @@ def events_of_waiting(world: World, unmet: tuple[Unmet, ...]) -> Iterator[Object
         if (pod := pods.get(waiting.pod)) is not None:
             reason = f"{WAITING}{_camel(waiting.code)}"
             note = _one_sentence(sentence(waiting.reason))
-            yield ObjectEvent(_pod(pod), reason, note, "Place", waiting.code == "impossible")
+            serious = waiting.code == "impossible"
+            yield ObjectEvent(_pod(pod), reason, note, "Place", serious, waiting.earliest)
 
 
 def _pod(pod: Pod) -> Subject:
@@ -163,12 +177,26 @@ def _camel(code: str) -> str:
     return "".join(part.capitalize() for part in code.split("-"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Why it waits, and when that was said."""
+
+    reason: str
+    earliest: datetime | None
+    at_s: float
+
+    def again_after_s(self, event: ObjectEvent) -> float:
+        if self.reason != event.reason:
+            return CALM_S
+        if self.earliest is None or event.earliest is None:
+            return AGAIN_AFTER_S
+        return REPEAT_S if abs(event.earliest - self.earliest) >= MOVED else AGAIN_AFTER_S
+
+
 class EventReporter:
     def __init__(self, recorder: Recorder, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._recorder, self._now_s = recorder, now_s
-        self._said: OrderedDict[Subject, tuple[str, float]] = (
-            OrderedDict()
-        )  # why it waits, and when that was said
+        self._said: OrderedDict[Subject, _Said] = OrderedDict()
 
     def report(self, report: TickReport) -> None:
         tick = report.tick
@@ -187,15 +215,15 @@ class EventReporter:
 
     def _tell(self, event: ObjectEvent) -> None:
         self._recorder.tell(
-            event.subject, event.reason, event.note, action=event.action, warning=event.warning
-        )
+            event.subject, event.reason, event.note, action=event.action, warning=event.warning, facts=event.facts
+        )  # fmt: skip
 
     def _is_due(self, event: ObjectEvent) -> bool:
-        reason, at_s = self._said.get(event.subject, ("", float("-inf")))
-        return self._now_s() - at_s >= (AGAIN_AFTER_S if reason == event.reason else CALM_S)
+        said = self._said.get(event.subject)
+        return said is None or self._now_s() - said.at_s >= said.again_after_s(event)
 
     def _note(self, event: ObjectEvent) -> None:
-        self._said[event.subject] = event.reason, self._now_s()
+        self._said[event.subject] = _Said(event.reason, event.earliest, self._now_s())
         self._said.move_to_end(event.subject)
         if len(self._said) > _MOST_KNOWN:
             self._said.popitem(last=False)

@@ -126,6 +126,7 @@ class KubeApi:
         server: str,
         name: str,
         identity: str = "",
+        namespace: str = "",
         extensions: Mapping[str, Any] | None = None,
     ) -> None:
         self._client = client
@@ -133,6 +134,7 @@ class KubeApi:
         self.server = server
         self.name = name  # the cluster, as the kubeconfig calls it
         self.identity = identity
+        self.namespace = namespace or "default"  # of the context, or of the pod we run in
         self.calls: set[Call] = set()
         self.may_begin: Callable[[float], None] = lambda timeout_s: None
         self.write_timeout_s = WRITE_TIMEOUT_S

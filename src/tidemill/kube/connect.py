@@ -161,7 +161,8 @@ def _chosen(
         raise SpecError(f"{files} has no context '{name}'; it has: {known}")
     written = whole["contexts"][name]
     cluster_name, user_name = written.get("cluster"), written.get("user") or ""
-    if not isinstance(cluster_name, str) or not isinstance(user_name, str):
+    namespace = written.get("namespace") or ""
+    if not all(isinstance(part, str) for part in (cluster_name, user_name, namespace)):
         raise SpecError(f"the context '{name}' of {files} must name a cluster and a user, as text")
     cluster = whole["clusters"].get(cluster_name)
     if cluster is None:
@@ -182,7 +183,7 @@ def _chosen(
     try:
         single = SingleConfig(
             name,
-            msgspec.convert({"cluster": cluster_name, "user": user_name}, Context),
+            msgspec.convert({"cluster": cluster_name, "user": user_name, "namespace": namespace}, Context),
             msgspec.convert(cluster, Cluster),
             msgspec.convert(user, User),
         )
@@ -252,6 +253,7 @@ def _open(
         server=server,
         name=name or single.context.cluster,
         identity=identity or _identity(single, user),
+        namespace=single.context.namespace or "",
         extensions={"sni_hostname": cluster["tls-server-name"]} if cluster.get("tls-server-name") else {},
     )
 

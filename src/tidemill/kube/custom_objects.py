@@ -48,9 +48,15 @@ class _Page(msgspec.Struct):
 _page = msgspec.json.Decoder(_Page)
 
 
-def all_pages(api: KubeApi, path: str, kind: str, label: str = "") -> Iterator[Mapping[str, Any]]:
+def all_pages(
+    api: KubeApi, path: str, kind: str, label: str = "", field: str = ""
+) -> Iterator[Mapping[str, Any]]:
     """Every object at this path; none where the kind is not served. Retryable: an answer that is no list."""
-    params: dict[str, str | int] = {"limit": _PAGE, **({"labelSelector": label} if label else {})}
+    selectors = {"labelSelector": label, "fieldSelector": field}
+    params: dict[str, str | int] = {
+        "limit": _PAGE,
+        **{key: given for key, given in selectors.items() if given},
+    }
     while True:
         try:
             page = _page.decode(api.get(path, _given(params)))

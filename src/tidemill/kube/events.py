@@ -12,8 +12,8 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +24,7 @@ from tidemill.model.errors import Gone
 
 _LOG = logging.getLogger(__name__)
 CONTROLLER = "tidemill.dev/engine"
+WAITING = "Waiting"  # what the reasons of Events on what waits begin with
 REPEAT_S = 600.0  # the same reason for the same object is not told again sooner
 _BURST, _PER_S = (
     50,
@@ -70,6 +71,7 @@ class _Event:
     at: datetime
     told: _Told
     count: int
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 class TokenBucket:
@@ -117,8 +119,12 @@ class EventRecorder:
                 return
             self._thread.join(timeout_s)
 
-    def tell(self, subject: Subject, reason: str, note: str, *, action: str, warning: bool = False) -> None:
-        """`reason` and `action` are single words for programs ("NodeDrains"), `note` is the sentence."""
+    def tell(
+        self, subject: Subject, reason: str, note: str, *, action: str, warning: bool = False,
+        facts: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """`reason` and `action` are single words for programs ("NodeDrains"), `note` is the sentence. `facts` become
+        annotations of the Event: what a program would otherwise have to read out of the sentence."""
         note, now_s = note[:_MAX_NOTE], self._monotonic()
         key = subject, reason
         told = self._told.get(key)
@@ -138,7 +144,9 @@ class EventRecorder:
             self._told.popitem(last=False)
         try:
             self._queue.put_nowait(
-                _Event(subject, reason, note, action, warning, datetime.now(UTC), told, told.count)
+                _Event(
+                    subject, reason, note, action, warning, datetime.now(UTC), told, told.count, facts or {}
+                )
             )
         except queue.Full:
             self.dropped += 1
@@ -157,7 +165,8 @@ class EventRecorder:
     def _send(self, event: _Event) -> None:
         if event.count > 1:
             series = {"count": event.count, "lastObservedTime": _micro_time(event.at)}
-            body = msgspec.json.encode({"series": series})
+            facts = {"metadata": {"annotations": dict(event.facts)}} if event.facts else {}
+            body = msgspec.json.encode({"series": series, **facts})
             try:
                 path = f"{event.subject.path}/{event.told.name}"
                 self._api.send("PATCH", path, body, content_type=MERGE_PATCH)
@@ -178,7 +187,11 @@ class EventRecorder:
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": event.told.name, "namespace": subject.namespace or "default"},
+            "metadata": {
+                "name": event.told.name,
+                "namespace": subject.namespace or "default",
+                **({"annotations": dict(event.facts)} if event.facts else {}),
+            },
             "eventTime": _micro_time(event.at),
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance,

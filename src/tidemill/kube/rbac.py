@@ -27,6 +27,7 @@ class Role(StrEnum):
     )
     NODE_AGENT = "node-agent"  # the deadline agent on every node
     RELEASE = "release"  # `tidemill admission uninstall` and `release`: who removes Tidemill
+    USERS = "users"  # everybody who has an account in the cluster and runs jobs: `tidemill job`
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,11 @@ DOCUMENTS = (
     Right(_GROUP, "capacityblocks", _KEEP, "every block of ours, for people to see", optional=True),
     Right(_GROUP, "capacityblocks/status", ("patch",), "the same", optional=True),
 )
+USERS = (
+    Right(_GROUP, "computepools", ("get", "list"), "which pools there are, and how large their nodes", optional=True),
+    Right("scheduling.k8s.io", "priorityclasses", ("list",), "whether a priority that a job names is there"),
+)  # fmt: skip
+EVERYBODY = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"}
 _AGENT_WHY = {
     "nodes": "the end of its own node; the taint and the notes it writes there",
     "pods": "the pods of its own node, which it ends in time",
@@ -133,6 +139,8 @@ def rights(role: Role) -> tuple[Right, ...]:
             return DOCUMENTS
         case Role.RELEASE:
             return RELEASE
+        case Role.USERS:
+            return USERS
         case Role.NODE_AGENT:
             from tidemill.node.agent import CALLS
 
@@ -151,13 +159,15 @@ def calls(role: Role) -> frozenset[Call]:
 
 def manifests(role: Role, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     """The ServiceAccount, its roles and what binds them together; the controller has those for Karpenter and documents
-    as well."""
+    as well, and users bring accounts of their own."""
     name = f"tidemill-{role.value}"
     everywhere = [right for right in rights(role) if not right.own_namespace]
     inside = [right for right in rights(role) if right.own_namespace]
     besides = role in (Role.KARPENTER, Role.DOCUMENTS)
     holder = f"tidemill-{Role.CONTROLLER.value}" if besides else name
     account = {"kind": "ServiceAccount", "name": holder, "namespace": namespace}
+    if role is Role.USERS:
+        holder, account = "", EVERYBODY
     own = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _meta(name, namespace)}
     made: list[dict[str, Any]] = [
         *([own] if holder == name else []),

@@ -53,6 +53,7 @@ HELD_BY_US = "tidemill"  # its value
 PINS = f"{GROUP}/pins"
 # Annotation in the template of a Job that was admitted whole, and so on its pods: they were admitted with it.
 ADMITTED = f"{GROUP}/admitted"
+JOB = f"{GROUP}/job"  # label on what `tidemill job run` made: the job's name
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # label: Kueue suspends and starts it, so we do not
 
 # On pods. Written by users (or their platform):
@@ -80,6 +81,7 @@ ADDED_REPLICAS = (
 )
 APPLIED = f"{GROUP}/applied"  # on Karpenter's objects: short for what was last asked of them
 CHECKPOINT_DONE = f"{GROUP}/checkpoint-done-at"  # written by the pod itself
+EARLIEST_START = f"{GROUP}/earliest-start"  # on an Event that says why something waits
 
 # Resource names.
 NVIDIA_GPU = "nvidia.com/gpu"
