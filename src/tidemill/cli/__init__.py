@@ -33,6 +33,7 @@ class Verb(NamedTuple):
 
 # In the order a new user needs them; `--help` shows this order.
 VERBS = {
+    "init": Verb("init", "init", "Write the first documents of a platform."),
     "up": Verb("up", "up", "Watch the engine run a simulated day."),
     "rehearse": Verb("rehearse", "rehearse", "Run a scenario in virtual time and report what would happen."),
     "validate": Verb("documents", "validate", "Check documents and list every error with its line."),
