@@ -72,6 +72,15 @@ def test_what_the_pool_could_not_use_is_neither_searched_nor_proposed_and_people
     assert "pool p5" in sentence(warning.reason)
 
 
+def test_nothing_is_searched_or_bought_where_the_platform_has_no_subnets():
+    """No node could be launched into what was paid for."""
+    made = decide(buying({}, subnets={}), world())
+    assert of(made, SearchOffers) == of(made, ProposePurchase) == []
+    (told,) = [one for one in made.warnings if isinstance(one.reason, PurchaseReason)]
+    assert told.reason.kind is ReasonKind.NO_SUBNET
+    assert "list them in spec.subnets" in sentence(told.reason)
+
+
 def test_a_block_with_a_tag_that_blocks_are_bought_with_is_proposed():
     assert of(decide(buying(BY_TAG, tags={"team": "x"}), world()), SearchOffers)
 

@@ -48,7 +48,9 @@ def test_warns_once_of_a_platform_without_subnets(read: Reader, subnets: str) ->
     played = scenario(f"reservations: [{block()}]")
     (problem,) = read(joined(bare, NODE_CLASS, BLOCK_POOL, played)).problems
     assert (problem.code, problem.severity) == ("zone", "warning")
-    assert problem.message.startswith("the platform has no subnets, so its pools cannot launch nodes")
+    assert problem.message.startswith(
+        "the platform has no subnets, so its pools cannot launch nodes and nothing is bought"
+    )
 
 
 def test_a_platform_alone_needs_no_subnets_yet(read: Reader) -> None:

@@ -52,18 +52,13 @@ def refusal(
 
 
 def usable_zones(platform: Platform, pool: ComputePool, asked: Iterable[str] = ()) -> tuple[str, ...] | None:
-    """Of the zones `asked` for, or of all with subnets, those for a new block. Empty: anywhere; None: nowhere.
-
-    Only a platform without subnets, which cannot launch anything yet, may say anywhere.
-    """
+    """Of the zones `asked` for, or of all with subnets, those for a new block. None: nowhere, as on a platform without
+    subnets: no node could be launched into what was paid for."""
     served = _zones_with_subnets(platform)
-    candidates = tuple(asked) or served or _zones_of(pool)
-    if not candidates:
-        return () if None in _new_block_refusals(platform, pool, "") else None
     usable = tuple(
         zone
-        for zone in candidates
-        if (not served or zone in served) and None in _new_block_refusals(platform, pool, zone)
+        for zone in tuple(asked) or served
+        if zone in served and None in _new_block_refusals(platform, pool, zone)
     )
     return usable or None
 
@@ -109,7 +104,7 @@ def why_reservation_unusable(
 
 def _why_nowhere(platform: Platform, pool: ComputePool, asked: tuple[str, ...]) -> PurchaseReason:
     served = _zones_with_subnets(platform)
-    here = [zone for zone in asked or served or _zones_of(pool) or ("",) if not served or zone in served]
+    here = [zone for zone in asked or served if zone in served]
     if not here:
         return PurchaseReason(ReasonKind.NO_SUBNET, name=pool.name, zones=asked, usable_zones=served)
     found = [kind for zone in here for kind in _new_block_refusals(platform, pool, zone)]
@@ -151,14 +146,6 @@ def _refusals(
 
 def _block_sources(pool: ComputePool) -> list[SourceSpec]:
     return [source for source in pool.spec.sources if source.type == "block"]
-
-
-def _zones_of(pool: ComputePool) -> tuple[str, ...]:
-    named = (
-        *pool.spec.requirements.zones,
-        *(zone for source in _block_sources(pool) for zone in source.zones),
-    )
-    return tuple(dict.fromkeys(named))
 
 
 def _zones_with_subnets(platform: Platform) -> tuple[str, ...]:

@@ -58,8 +58,13 @@ _REASONS: dict[ReasonKind, Sentence[PurchaseReason]] = {
     ReasonKind.POOL_REMOVED: "its pool {name} is no longer in the documents, so nothing could use it",
     ReasonKind.NO_BLOCK_SOURCE: "pool {name} has no source of type block, so it could not use it",
     ReasonKind.TYPE_EXCLUDED: "the requirements of pool {name} exclude {instance_type}, so it could not use it",
-    ReasonKind.NO_SUBNET: (
-        "the platform has no subnet in {zones}, so nothing could start there; it has them in {usable_zones}"
+    ReasonKind.NO_SUBNET: lambda reason: (
+        f"the platform has no subnet in {', '.join(reason.zones) or 'any zone'}, so nothing could start there; "
+        + (
+            f"it has them in {', '.join(reason.usable_zones)}"
+            if reason.usable_zones
+            else "list them in spec.subnets of the Platform"
+        )
     ),
     ReasonKind.ZONE_EXCLUDED: lambda reason: (
         f"pool {reason.name} cannot use a block in {', '.join(reason.zones) or 'any zone with subnets'}"

@@ -64,7 +64,7 @@ def platform_has_subnets(documents: DocumentSet) -> Iterator[Problem]:
     for platform in documents.all(Platform):
         if documents.names("ComputePool") and not _zones_with_subnets(platform.model):
             message = (
-                "the platform has no subnets, so its pools cannot launch nodes;"
+                "the platform has no subnets, so its pools cannot launch nodes and nothing is bought for them;"
                 f" list them by zone, such as {platform.model.spec.region}a: [subnet-0a1]"
             )
             yield platform.warning(("subnets",), message, ZONE)
