@@ -18,6 +18,9 @@ def drawn_platform(site: Site) -> Json:
         "cluster": {"name": "ml"},
         "subnets": {zone: [f"subnet-0{zone[-1]}1"] for zone in site.zones},
     }
+    # A stream of its own, so that what is drawn of all else stays the same for a seed.
+    if Draw(f"subnets {site.zones} {site.fees_usd} {len(site.pools)}").chance(0.03):
+        spec["subnets"] = {}  # people rehearse before they have a network
     if site.tags:
         spec["tags"] = site.tags
     provisioners = {pool.document["spec"].get("provisioner") for pool in site.pools}
