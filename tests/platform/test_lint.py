@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.deploy.helm import helm
+from tidemill.cli import root
 from tidemill.platform.lint import fix, lint
 from tidemill.platform.lint.finding import Report
 from tidemill.spec.read import load
@@ -302,6 +305,42 @@ def test_a_chart_that_keeps_a_zero_is_no_trap_for_its_values() -> None:
     )
 
 
+@pytest.mark.requirement("TR-12")
+@pytest.mark.parametrize(("template", "rendered"), [("bad", [1, 1, 3]), ("good", [0, 1, 3])])
+def test_helm_itself_renders_what_the_rule_says(template: str, rendered: list[int], tmp_path: Path) -> None:
+    """0, not given, and 3 replicas."""
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "pools.yaml").write_text(example(f"TR-12/{template}-template.yaml"))
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: engine\nversion: 0.1.0\n")
+    pools = [{"name": "a", "replicas": 0}, {"name": "b"}, {"name": "c", "replicas": 3}]
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump({"harmony": {"computePools": pools}}))
+    objects = [each for each in yaml.safe_load_all(helm("template", "engine", str(tmp_path))) if each]
+    assert [each["spec"]["replicas"] for each in objects] == rendered
+
+
+# --- what `tidemill render` makes -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("cloudformation", "groups.yaml", "--pool", "train", "--type", "p5.48xlarge", "--zone", "us-east-1a"),
+        ("cloudformation", "groups.yaml", "--pool", "serve", "--type", "p5.48xlarge", "--zone", "us-east-1a", "--json"),
+        ("karpenter", "karpenter.yaml", "--pool", "serve"),
+        ("karpenter", "karpenter.yaml", "--pool", "train"),
+        ("crds",),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_tidemill_renders_has_no_trap(arguments: tuple[str, ...]) -> None:
+    given = [str(EXAMPLES / each) if each.endswith(".yaml") else each for each in arguments]
+    result = CliRunner().invoke(root, ["render", *given])
+    assert result.exit_code == 0, result.output
+    report = linted(a__yaml=result.stdout)
+    assert rules(report) == []
+    assert report.not_linted == ()
+
+
 # --- TR-2 -----------------------------------------------------------------------------------------
 
 TLS_CACHE = """
@@ -352,6 +391,16 @@ spec: {target: {template: {data: {redisUrl: "redis://:{{ .token }}@{{ .endpoint 
     assert rules(linted(a__yaml=without_token)) == ["TR-2"]
     either = without_token.replace("true}", "true, TransitEncryptionMode: preferred}")
     assert rules(linted(a__yaml=either)) == []
+
+
+@pytest.mark.requirement("TR-2")
+@pytest.mark.parametrize(
+    ("redis", "found"), [("{tls: true}", ["TR-2"]), ("{}", ["TR-2"]), ("{tls: false}", [])]
+)
+def test_a_platform_says_whether_its_redis_has_tls(redis: str, found: list[str]) -> None:
+    ours = (EXAMPLES / "first-block.yaml").read_text().replace("  region:", f"  redis: {redis}\n  region:", 1)
+    values = 'redis: {external: {url: "redis://:${TOKEN}@${REDIS_HOST}:6379"}}\n'
+    assert rules(linted(a__yaml=ours, values__yaml=values)) == found
 
 
 @pytest.mark.requirement("TR-2")

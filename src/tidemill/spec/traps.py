@@ -167,6 +167,13 @@ def no_efa(pods: int, resource: str = "vpc.amazonaws.com/efa") -> str:
     )
 
 
+def efa_not_attached(who: str, node_class: str, pool: str) -> str:
+    return (
+        f"{who} asks for EFA, but NodeClass {quoted(node_class)} of pool {quoted(pool)} attaches none: set 'efa: true'"
+        " there"
+    )
+
+
 CHECKPOINTS_ARE_LOST: Final = (
     "checkpoints on instance store are lost with the node, so this job starts over whenever it must move; write them to"
     " shared storage (FSx for Lustre, S3, EFS)"

@@ -216,7 +216,7 @@ _ALL = (
         "2026-11",
         "ask for vpc.amazonaws.com/efa (32 on p5.48xlarge), use an image with the EFA libraries, and set efa: true in"
         " the NodeClass",
-        "Scenario; Job, JobSet, LeaderWorkerSet, PyTorchJob, MPIJob, gangs; values of engine charts",
+        "Platform, Scenario; Job, JobSet, LeaderWorkerSet, PyTorchJob, MPIJob, gangs; values of engine charts",
     ),
     Trap(
         "TR-17",

@@ -30,6 +30,7 @@ RULES = (
     pools.cpu_limit_is_whole_nodes,
     pools.prepaid_nodes_stay,
     pools.nodes_may_set_their_labels,
+    pools.replicas_of_several_nodes_have_efa,
     pools.admitted_pods_have_their_own_nodes,
     pools.karpenter_knows_blocks,
     pools.ultraservers_are_drained_in_time,

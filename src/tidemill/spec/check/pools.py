@@ -235,6 +235,20 @@ def _boots_gpus(documents: DocumentSet, node_class: str) -> bool:
     )
 
 
+def replicas_of_several_nodes_have_efa(documents: DocumentSet) -> Iterator[Problem]:
+    """TR-16, of the engine's pools: a replica of several nodes is given EFA, which its nodes must have."""
+    classes = {each.name: each.model.spec for each in documents.all(NodeClass)}
+    for platform in documents.all(Platform):
+        for index, wanted in enumerate(platform.model.spec.engine_chart.pools):
+            pool = documents.pool(wanted.compute_pool) if wanted.nodes_per_replica > 1 else None
+            own = classes.get(pool.spec.node_class_name) if pool is not None else None
+            if pool is None or own is None or own.efa or own.launch_template is not None:
+                continue
+            who = f"the engine's pool {quoted(wanted.name)}"
+            message = traps.efa_not_attached(who, pool.spec.node_class_name, pool.name)
+            yield platform.warning(("engineChart", "pools", index, "nodesPerReplica"), message, "TR-16")
+
+
 def admitted_pods_have_their_own_nodes(documents: DocumentSet) -> Iterator[Problem]:
     for pool in _karpenter_pools(documents):
         if pool.model.spec.admitted_pods_only:

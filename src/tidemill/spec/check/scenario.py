@@ -187,9 +187,8 @@ def multi_node_jobs_have_efa(documents: DocumentSet) -> Iterator[Problem]:
             for pool in pools:
                 node_class = classes.get(pool.spec.node_class_name)
                 if node_class is not None and not node_class.efa and node_class.launch_template is None:
-                    message = (
-                        f"job {quoted(job.name)} asks for EFA, but NodeClass {quoted(pool.spec.node_class_name)} of"
-                        f" pool {quoted(pool.name)} attaches none: set 'efa: true' there"
+                    message = traps.efa_not_attached(
+                        f"job {quoted(job.name)}", pool.spec.node_class_name, pool.name
                     )
                     yield scenario.warning(("jobs", index, "efa"), message, "TR-16")
 

@@ -14,7 +14,7 @@ from tidemill.platform.lint.edits import replaced
 from tidemill.platform.lint.finding import Finding
 from tidemill.platform.lint.inventory import Inventory, walk
 from tidemill.platform.lint.rules.stacks import resources_of
-from tidemill.platform.lint.sources import Located
+from tidemill.platform.lint.sources import Kind, Located
 from tidemill.spec import traps
 from tidemill.spec.located_yaml import Path
 
@@ -91,7 +91,7 @@ def _is_plain_to_tls(found: re.Match[str], tls: bool) -> bool:
 
 
 def _caches_with_tls(files: Inventory) -> list[str]:
-    """Where a stack of the run makes a cache that speaks TLS only."""
+    """Where a stack of the run makes a cache that speaks TLS only, or a Platform says that there is one."""
     found = []
     for stack in files.stacks:
         for _, group in resources_of(stack, "AWS::ElastiCache::ReplicationGroup"):
@@ -101,6 +101,10 @@ def _caches_with_tls(files: Inventory) -> list[str]:
             ):
                 found.append(group.place("Properties", "TransitEncryptionEnabled"))
         found += [cache.place() for _, cache in resources_of(stack, "AWS::ElastiCache::ServerlessCache")]
+    for ours in files.of(Kind.OURS):
+        redis = ours.get("spec", "redis") if ours.kind == "Platform" else None
+        if isinstance(redis, dict) and redis.get("tls") is not False:
+            found.append(ours.place("spec", "redis"))
     return found
 
 
