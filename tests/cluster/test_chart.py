@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -14,11 +16,16 @@ from controlplane.api import Api, eventually
 from controlplane.processes import Processes
 from controlplane.start import ControlPlane
 from tests.cluster.chart_pods import NAMESPACE, ChartPods, Helm
+from tests.cluster.controller import Controller
+from tests.cluster.documents import document
 from tests.cluster.objects import sim
 from tests.cluster.programs import Kubectl
 from tests.cluster.stage import Stage
 from tests.deploy.helm import IMAGE, ROOT, VALUES, rendered
+from tests.store.postgres import Server
+from tidemill.model.purchases import PurchaseState
 from tidemill.spec import names
+from tidemill.store.open_ledger import read_ledger
 
 INSTALL = ROOT / "examples" / "install"
 Opened = Callable[..., Stage]
@@ -71,12 +78,27 @@ class Installed:
 def install(
     stage: Opened, helm: Helm, cluster: ControlPlane, processes: Processes, tmp_path: Path, kubectl: Kubectl
 ) -> Callable[..., Installed]:
-    def make(*arguments: str, speed: float = 60) -> Installed:
+    def make(*arguments: str, ledger: str = "", **account: Any) -> Installed:
         documents = example(cluster.server)
-        scene = stage(*(one for one in documents if one["kind"] != "NodeClass"), speed=speed, admission=False)
+        scene = stage(
+            *(one for one in documents if one["kind"] != "NodeClass"),
+            admission=False,
+            **{"speed": 60, **account},
+        )
+        if ledger:
+            secret = (
+                "create",
+                "secret",
+                "generic",
+                "ledger",
+                "-n",
+                NAMESPACE,
+                "--from-literal=password=of-the-ledger",
+            )
+            kubectl(*secret)
         helm.install("--set", IMAGE, *arguments)
         pods = ChartPods(cluster, processes, tmp_path, scene.environment)
-        scene.ledger = f"sqlite:///{pods.claim('tidemill-ledger')}/ledger.db"
+        scene.ledger = ledger or f"sqlite:///{pods.claim('tidemill-ledger')}/ledger.db"
         pods.controller().wait_for("waiting for what is away")  # there is no Platform yet
         kubectl.apply(*documents)
         pods.controller().wait_for("this process leads")
@@ -133,3 +155,111 @@ def test_helm_install_and_an_example_run_a_gpu_job_and_helm_uninstall_releases_w
     assert kubectl.json("get", "pvc", "tidemill-ledger", "-n", NAMESPACE), "so is the ledger"
     left = kubectl("get", "clusterroles,serviceaccounts,mutatingadmissionpolicies", "-A", "-o", "name")
     assert "tidemill" not in left
+
+
+@pytest.mark.requirement("PE-21")
+def test_helm_upgrade_in_mid_drain_and_the_drain_goes_on(
+    install: Callable[..., Installed], api: Api, ours: str, kubectl: Kubectl
+) -> None:
+    """The block ends at 11:30, its nodes at 11:00. A pod that takes ten minutes to end is being drained when the
+    controller's pod is replaced by another version's."""
+    installed = install(start="2026-11-18T09:28:00Z")
+    scene, pods = installed.scene, installed.pods
+    scene.wait_until_held()
+    block = scene.buy(1, ends="2026-11-18T11:30:00Z", pool="train")
+    work = example_job(duration="10h")
+    work["spec"]["template"]["metadata"]["annotations"] |= {
+        names.EXPECTED_DURATION: "10h", names.CHECKPOINT_EVERY: "10m",
+    }  # fmt: skip
+    work["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 600
+    kubectl.apply(work, namespace=ours)
+    scene.eventually(lambda: phases(api, ours) == ["Running"], "the Job runs", timeout_s=180)
+
+    def drains() -> Any:
+        (node,) = scene.nodes()
+        return node["metadata"]["annotations"].get(names.DRAINING_SINCE)
+
+    since = scene.eventually(drains, "the drain has begun", timeout_s=240)
+    scene.account.speed(2)  # an upgrade takes real seconds
+    old = pods.controller().name
+    installed.helm.upgrade("--set", IMAGE, "--set", "controller.podAnnotations.version=two")
+    new = eventually(
+        lambda: found[0] if (found := pods.sync("tidemill-controller")) and found != [old] else "",
+        timeout_s=60, what="the pod of the new version",
+    )  # fmt: skip
+    Controller(new, pods.processes).wait_for("this process leads")
+    assert drains() == since, "it is the same drain"
+    assert scene.account.instances_on(block, "running"), "and it is still going on"
+    scene.account.speed(60)
+    scene.eventually(
+        lambda: not scene.account.instances_on(block, "pending", "running"), "the node ends", timeout_s=180
+    )
+    assert scene.account.now() < datetime(2026, 11, 18, 11, 1, tzinfo=UTC), "before EC2 would have ended it"
+    assert not scene.account.kubelets()["diedWithInstance"]
+    assert not scene.account.kubelets()["withoutFullGrace"]
+
+
+# --- a purchaser of its own ---------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("PE-23", "CB-4")
+def test_with_postgresql_the_controller_proposes_and_the_purchaser_alone_buys(
+    install: Callable[..., Installed], postgres: Server, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    """Each is somebody else to AWS, and the ledger's audit trail names who did what."""
+    address = postgres.new_database()
+    place = urlsplit(address)
+    values = {
+        "ledger": {
+            "type": "postgresql",
+            "postgresql": {
+                "host": place.hostname, "port": place.port, "database": place.path.strip("/"),
+                "user": place.username, "sslmode": "disable", "existingSecret": "ledger",
+            },
+        },
+        "ceilings": {"approval": "one", "monthlyUsd": 60_000},
+        "controller": {"extraEnv": [{"name": "AWS_ACCESS_KEY_ID", "value": "as-controller"}]},
+        "purchaser": {"extraEnv": [{"name": "AWS_ACCESS_KEY_ID", "value": "as-purchaser"}]},
+    }  # fmt: skip
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    installed = install("-f", str(file), ledger=address)
+    scene, pods = installed.scene, installed.pods
+    pods.controller("tidemill-purchaser").wait_for("this process leads")
+    window = {
+        "name": "day", "from": "2026-11-20T12:00:00Z", "to": "2026-11-21T11:00:00Z",
+        "instanceType": "p5.48xlarge", "instances": 1,
+    }  # fmt: skip
+    plan = document("CapacityPlan", "november", pool="train", proposeBefore="7d", demand=[window])
+    kubectl.apply(plan)
+    own = [one for one in example(scene.cluster.server) if one["kind"] != "NodeClass"]
+    scene.write(*own, plan)  # what Alice reads
+    ledger = read_ledger(address)
+
+    def proposed() -> Any:
+        return [one for one in ledger.purchases() if one.state is PurchaseState.PROPOSED]
+
+    (intent,) = scene.eventually(proposed, "a purchase is proposed", timeout_s=120)
+    as_alice = {**scene.environment, "AWS_ACCESS_KEY_ID": "as-alice"}
+    given = ("-f", str(scene.files), "--aws", "--yes")
+    scene.tidemill("approve", intent.id, *given, env=as_alice)
+
+    def bought() -> bool:
+        (one,) = ledger.purchases()
+        return one.state is PurchaseState.CONFIRMED
+
+    scene.eventually(bought, "it is bought", timeout_s=60)
+    who = {
+        line.after["state"]: line.who.rpartition("/")[2]
+        for line in ledger.audit(intent.id)
+        if line.what == "purchase"
+    }
+    assert who["approved"] == "alice"
+    assert who["submitted"] == who["confirmed"] == "purchaser"
+    assert {line.who for line in ledger.audit("leader")} == {
+        f"arn:aws:iam::123456789012:user/{name}" for name in ("controller", "purchaser")
+    }
+    for app in ("tidemill-controller", "tidemill-purchaser"):
+        assert "does not allow" not in pods.controller(app).log(), "its role has every right that it uses"
+    eventually(lambda: "cr-" in kubectl("get", "capacityblocks"), timeout_s=60, what="the block is shown")
+    ledger.close()

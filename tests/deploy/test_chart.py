@@ -214,3 +214,38 @@ def test_the_image_has_the_extras_and_the_entry_point_of_the_package() -> None:
     assert entry in project["scripts"]
     user = re.findall(r"^USER (\d+):\d+", text, re.MULTILINE)
     assert user == ["65532"], "the user that the chart's pods run as"
+
+
+# --- the purchaser ------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("PE-23")
+def test_only_the_purchaser_has_the_role_that_buys() -> None:
+    file = next(each for each in VALUES if each.stem == "postgresql-values")
+    objects = rendered("-f", str(file))
+    pods = pod_specs(objects)
+    (controller,) = pods["Deployment tidemill-controller"]["containers"]
+    (purchaser,) = pods["Deployment tidemill-purchaser"]["containers"]
+    assert "--purchaser-apart" in controller["args"]
+    assert purchaser["args"][0] == "purchaser"
+    ledger = controller["args"][controller["args"].index("--ledger") + 1]
+    assert ledger in purchaser["args"], "one ledger"
+    ceilings = [each for each in controller["env"] if each["name"].startswith("TIDEMILL_")]
+    assert len(ceilings) == 4
+    assert all(each in purchaser["env"] for each in ceilings), "the same ceilings"
+    accounts = {each["metadata"]["name"]: each for each in objects if each["kind"] == "ServiceAccount"}
+    roles = {
+        name: (each["metadata"].get("annotations") or {}).get("eks.amazonaws.com/role-arn")
+        for name, each in accounts.items()
+    }
+    assert roles["tidemill-purchaser"] != roles["tidemill-controller"]
+    for each in manifests(Role.PURCHASER, NAMESPACE):
+        if each["kind"] != "ServiceAccount":
+            assert same(each, objects)
+
+
+def test_with_sqlite_one_process_does_both() -> None:
+    objects = rendered("--set", IMAGE)
+    (controller,) = pod_specs(objects)["Deployment tidemill-controller"]["containers"]
+    assert "--purchaser-apart" not in controller["args"]
+    assert "Deployment tidemill-purchaser" not in pod_specs(objects)

@@ -65,6 +65,7 @@ def test_without_a_name_it_says_why_each_right_is_needed() -> None:
         "karpenter",
         "observer",
         "node-agent",
+        "purchaser",
         "release",
         "users",
     }

@@ -64,8 +64,10 @@ class Opener:
         self._clock = clock
         self._opened: list[SqlLedger] = []
 
-    def __call__(self, url: str, *, owner: LedgerOwner = OURS, writer: str = "tidemill-engine") -> SqlLedger:
-        self._opened.append(open_durable(url, owner, clock=self._clock, writer=writer))
+    def __call__(
+        self, url: str, *, owner: LedgerOwner = OURS, writer: str = "tidemill-engine", process: str = "engine"
+    ) -> SqlLedger:
+        self._opened.append(open_durable(url, owner, clock=self._clock, writer=writer, process=process))
         return self._opened[-1]
 
     def close(self) -> None:

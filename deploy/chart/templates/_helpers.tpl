@@ -70,6 +70,11 @@ nodeAffinity:
 {{- end -}}
 {{- end -}}
 
+{{- /* Not empty: a process of its own buys. */ -}}
+{{- define "tidemill.purchaserApart" -}}
+{{- if and .Values.purchaser.enabled (eq .Values.ledger.type "postgresql") }}apart{{ end -}}
+{{- end -}}
+
 {{- /* The ledger's address. The password is not in it. */ -}}
 {{- define "tidemill.ledger" -}}
 {{- if eq .Values.ledger.type "sqlite" -}}

@@ -48,6 +48,7 @@ VERBS = {
     "pause": Verb("pause", "pause", "Stop purchases, launches and admissions for a while."),
     "resume": Verb("pause", "resume", "Let a paused engine go on."),
     "job": Verb("job", "job", "Run training jobs, and see why they wait."),
+    "purchaser": Verb("run", "purchaser", "Run the process that alone may buy."),
     "offers": Verb("offers", "offers", "Search for Capacity Blocks, cheapest per GPU-hour first."),
     "buy": Verb("buy", "buy", "Buy an offer, or an approved intent."),
     "approve": Verb("approve", "approve", "Approve or refuse purchases, or list those that wait."),

@@ -40,11 +40,11 @@ class Engines:
 
     def __init__(
         self, aws: Aws, api: KubeApi, clock: MappedClock, cluster: KubeCluster, ledger: Ledger, metrics: Metrics,
-        wakes: Wakes, *, dry_run: bool, once: bool,
+        wakes: Wakes, *, dry_run: bool, once: bool, buys: bool = True,
     ) -> None:  # fmt: skip
         self._aws, self._api, self._clock, self._cluster = aws, api, clock, cluster
         self._ledger, self._metrics, self._wakes = ledger, metrics, wakes
-        self._dry_run, self._once = dry_run, once
+        self._dry_run, self._once, self._buys = dry_run, once, buys
 
     def engine_of(self, spec: Spec, go_on: Callable[[], bool]) -> Engine:
         dry = self._dry_run
@@ -57,7 +57,7 @@ class Engines:
             spec, self._clock, cloud, cluster, ledger,
             executor=self._executor(), reconciler=None if dry else self._reconcilers(spec, provisioned),
             go_on=go_on, now_s=time.monotonic,
-            lacks=partial(lacks, spec), documents_since=self._clock.now(),
+            lacks=partial(lacks, spec), documents_since=self._clock.now(), buys=self._buys,
         )  # fmt: skip
 
     def _executor(self) -> PlannerExecutor:

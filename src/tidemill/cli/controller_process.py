@@ -85,6 +85,7 @@ class RunOptions:
     grace_s: float
     record: str | None = None
     record_max_mb: int = 512
+    purchaser_apart: bool = False  # `tidemill purchaser` submits what is approved
 
 
 class ControllerProcess:
@@ -202,8 +203,9 @@ class ControllerProcess:
             if self._objects is not None:
                 reporters.append(self._write_status(stack, api, clock, recorder, self._objects))
         engines = Engines(
-            aws, api, clock, cluster, ledger, metrics, self._wakes, dry_run=options.dry_run, once=options.once
-        )
+            aws, api, clock, cluster, ledger, metrics, self._wakes,
+            dry_run=options.dry_run, once=options.once, buys=not options.purchaser_apart,
+        )  # fmt: skip
         loop = self._loop = ControlLoop(engines.engine_of, self._version, self._wakes, clock, reporters)
         if elector is None:  # a dry run: nobody has to lead to look
             if options.once:
@@ -372,6 +374,11 @@ def _check_replicas(options: RunOptions) -> None:
         raise SpecError("a controller needs a ledger that lasts: --ledger sqlite:///FILE or postgresql://…")
     if options.lease_s < SHORTEST_LEASE_S:
         raise SpecError(f"--lease-duration: {options.lease_s:g} s is too short for a call of AWS; write 30s")
+    if options.purchaser_apart and sqlite_file(options.ledger_url) is not None:
+        raise SpecError(
+            "--purchaser-apart needs a ledger that two processes share (--ledger postgresql://…); with SQLite the"
+            " controller buys by itself"
+        )
     if options.replicas > 1 and sqlite_file(options.ledger_url) is not None:
         raise SpecError(
             f"{options.replicas} replicas need a ledger on PostgreSQL (--ledger postgresql://…); SQLite allows one"

@@ -6,7 +6,7 @@ import json
 
 import click
 
-_ROLES = ("controller", "documents", "karpenter", "observer", "node-agent", "release", "users")
+_ROLES = ("controller", "documents", "karpenter", "observer", "node-agent", "purchaser", "release", "users")
 
 
 @click.command(short_help="Print the minimal Kubernetes roles for Tidemill.")
@@ -21,9 +21,10 @@ def rbac(which: str | None, namespace: str, as_json: bool) -> None:
     They contain the calls that Tidemill makes, and no more. The controller is `tidemill run`; to the same
     ServiceAccount `documents` adds what it needs to work by the cluster's own objects (--from-cluster), and `karpenter`
     what it needs for pools whose provisioner is Karpenter; the observer is for the commands that only look (`tidemill
-    status --kube`); the node agent is the DaemonSet that empties a node if the engine is away; release is for who
-    removes Tidemill (`tidemill admission uninstall`, `release`); `users` lets everybody who has an account see the
-    pools, for `tidemill job`. Without a name: a table of resources, verbs and why they are needed.
+    status --kube`); the node agent is the DaemonSet that empties a node if the engine is away; the purchaser is
+    `tidemill purchaser`; release is for who removes Tidemill (`tidemill admission uninstall`, `release`); `users`
+    lets everybody who has an account see the pools, for `tidemill job`. Without a name: a table of resources, verbs and
+    why they are needed.
     """
     from tidemill.kube.rbac import Role, manifests
 

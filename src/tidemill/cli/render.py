@@ -245,6 +245,41 @@ def karpenter(
     _show(rendered.objects, as_json)
 
 
+@render.command("device-plugins")
+@_FILES
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object for each chart.")
+def device_plugins(files: tuple[str, ...], as_json: bool) -> None:
+    """Print Helm values for the device plugins that the pools need: NVIDIA, EFA, Neuron, in pinned versions.
+
+    They run on nodes of the pools, from their first second to their last, and not where an image or EKS brings a plugin
+    of its own. `tidemill lint` checks the values of plugins that are installed already.
+    """
+    from tidemill.cli.loading import load_spec
+    from tidemill.render.device_plugins import device_plugins, without_plugins
+
+    spec, _ = load_spec(files)
+    plugins = device_plugins(spec)
+    for brought, pools in without_plugins(spec).items():
+        if pools:
+            click.echo(f"note: nodes of pool {', '.join(pools)} have {brought}", err=True)
+    for each in plugins:
+        if each.values.get("mofedEnabled") is False:
+            click.echo(
+                "note: MOFED is off in NVIDIA's plugin: it would take the EFA devices (TR-6)", err=True
+            )
+    if not plugins:
+        raise SpecError("no pool in the documents needs a device plugin")
+    if as_json:
+        fields = ("name", "repository", "chart", "version", "namespace", "command", "pools", "values")
+        click.echo(json.dumps([{name: getattr(each, name) for name in fields} for each in plugins], indent=2))
+        return
+    from tidemill.render.kubernetes_yaml import yaml_text
+
+    for each in plugins:
+        click.echo(f"---\n# {each.name}.yaml, for pool {', '.join(each.pools)}:\n#   {each.command}")
+        click.echo(yaml_text([each.values]))
+
+
 @render.command("node-agent")
 @click.option("--image", required=True, metavar="IMAGE", help="The container image of Tidemill.")
 @click.option(

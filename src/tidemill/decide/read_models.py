@@ -17,6 +17,7 @@ from tidemill.decide.overflow import hourly_rate
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.launch_options import affordable_usd_h, is_usable
 from tidemill.decide.pool_templates import PoolTemplate, templates
+from tidemill.decide.purchasing import purchases_to_submit
 from tidemill.decide.purchasing.approval import (
     approvals_needed,
     fee_to_approve_usd,
@@ -84,6 +85,7 @@ __all__ = [
     "not_granted",
     "over_budget",
     "over_month",
+    "purchases_to_submit",
     "extended",
     "cost_for_purchase_usd",
     "is_as_approved",

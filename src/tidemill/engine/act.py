@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import assert_never
 
@@ -41,8 +41,10 @@ from tidemill.model.plan import (
     StartDrain,
     SubmitPurchase,
     Terminate,
+    Warning,
 )
 from tidemill.model.pods import LetGo, TakenBack
+from tidemill.model.purchase_reasons import PurchaseWarning, PurchaseWarningKind
 from tidemill.model.purchases import LaunchIntent, LaunchState, PurchaseState
 from tidemill.model.reasons import RecreateKind, TerminateKind
 from tidemill.ports import Clock, Cloud, Cluster, Ledger
@@ -55,18 +57,24 @@ TAKEN_BACK_FORGOTTEN = timedelta(hours=1)
 # A node that Karpenter was left to launch is listed long before.
 LET_GO_FORGOTTEN = timedelta(minutes=10)
 ONE_TIME = timedelta(seconds=2)
+# It looks every few seconds; a purchaser that starts anew, or takes over, needs a minute.
+PURCHASER_TRIES_WITHIN = timedelta(minutes=5)
 
 
 class Actor:
     def __init__(
         self, spec: Spec, clock: Clock, cloud: Cloud, cluster: Cluster, ledger: Ledger,
-        lacks: Callable[[str], Sequence[str]] = lambda pool: (),
+        lacks: Callable[[str], Sequence[str]] = lambda pool: (), *, buys: bool = True,
     ) -> None:  # fmt: skip
-        """`lacks`: as the buyer's."""
+        """`lacks`: as the buyer's. `buys`: False where another process submits purchases."""
         self._spec = spec
         self._clock, self._cloud, self._cluster, self._ledger = clock, cloud, cluster, ledger
         self.buyer = Buyer(spec, clock, cloud, ledger, lacks)
         self.rests = Rests(clock)
+        self._buys = buys
+        self._left: dict[
+            str, datetime
+        ] = {}  # purchases that are left to the purchaser, by intent: since when
         self._taken_back: dict[str, TakenBack] = {}  # by workload
         self._let_go: dict[str, LetGo] = {}  # likewise
 
@@ -74,10 +82,33 @@ class Actor:
         """Once `go_on` says no, what is left of the plan is not begun and has no outcome. Nor has a write that
         rests."""
         self.rests.follow(plan.actions)
+        if not self._buys:
+            self._leave_purchases(plan)
         return tuple(
             self._attempt(action)
             for action in takewhile(lambda _: go_on(), plan.actions)
-            if not self.rests.rests(action)
+            if not self.rests.rests(action) and (self._buys or not isinstance(action, SubmitPurchase))
+        )
+
+    # --- purchases that another process submits ---
+
+    def _leave_purchases(self, plan: Plan) -> None:
+        now = self._clock.now()
+        due = [action.intent.id for action in plan.actions if isinstance(action, SubmitPurchase)]
+        self._left = {id_: self._left.get(id_, now) for id_ in due}
+
+    @property
+    def waits_for_purchaser(self) -> bool:
+        """A purchase is due, and what comes of it is seen in the ledger alone."""
+        return bool(self._left)
+
+    def purchaser_warnings(self) -> tuple[Warning, ...]:
+        """Of what has been due for long: a purchaser looks every few seconds."""
+        now = self._clock.now()
+        return tuple(
+            Warning(id_, PurchaseWarning(PurchaseWarningKind.NOT_TRIED, id_))
+            for id_, since in self._left.items()
+            if now - since >= PURCHASER_TRIES_WITHIN
         )
 
     @property

@@ -44,7 +44,8 @@ _LEADS_NOWHERE = (Admit, AnnounceEnd, AnnounceNodeEnd, SettleLaunch)
 AFTER_FAILING = timedelta(seconds=5)
 # Even with no event and no wake_at the world is looked at again: events get lost.
 RESYNC = timedelta(minutes=10)
-# While EKS creates or changes a node group that is to launch: it takes a minute or three, and sends no event.
+# While EKS creates or changes a node group that is to launch: it takes a minute or three, and sends no event. Nor does
+# a purchaser that is a process of its own.
 AFTER_WAITING = timedelta(seconds=20)
 
 # Everything of a world but the clock, the money and the use of blocks, of which a plan says what it read. The index of
@@ -106,19 +107,21 @@ class Engine:
         now_s: Callable[[], float] = lambda: 0.0,
         lacks: Callable[[str], Sequence[str]] = lambda pool: (),
         documents_since: datetime | None = None,
+        buys: bool = True,
     ) -> None:
         """`reconciler`: keeps what launches need, such as groups, as the documents want it.
 
         `go_on`: asked before every action; once it says no, the rest of the plan is left to a later tick. `now_s`: a
         stopwatch, for measuring. `lacks`: what the documents lack, by pool, before it may be bought for.
-        `documents_since`: launches that were refused before that say nothing of these documents.
+        `documents_since`: launches that were refused before that say nothing of these documents. `buys`: False where
+        another process submits what is approved.
         """
         self._spec, self._clock, self._ledger, self._decide = spec, clock, ledger, decide
         self._reconciler, self._go_on, self._now_s = reconciler, go_on, now_s
         self._observer = Observer(
             clock, cloud, cluster, ledger, spec.platform.spec.deployment, documents_since
         )
-        self._actor = Actor(spec, clock, cloud, cluster, ledger, lacks)
+        self._actor = Actor(spec, clock, cloud, cluster, ledger, lacks, buys=buys)
         self._planner = PlannerRunner(spec, executor)
         self._meter = Meter(spec, ledger)
         self._last_world: World | None = None
@@ -160,6 +163,7 @@ class Engine:
         # 3 act: one outcome per action
         outcomes = self._actor.carry_out(plan, self._go_on)
         kept = () if self._reconciler is None or not self._go_on() else self._reconciler.reconcile(world)
+        kept += self._actor.purchaser_warnings()
         # 4 report: what was done and what went wrong
         for outcome in outcomes:
             if outcome.error:
@@ -191,7 +195,7 @@ class Engine:
         wake_at = min(now + RESYNC, plan.wake_at or now + RESYNC)
         if self._planner.busy:  # it tells nobody when it is done
             wake_at = min(wake_at, now + AFTER_ACTING)
-        if self._reconciler is not None and self._reconciler.waits:
+        if self._actor.waits_for_purchaser or (self._reconciler is not None and self._reconciler.waits):
             wake_at = min(wake_at, now + AFTER_WAITING)
         if (next_try := self._actor.rests.next_try) is not None:
             wake_at = min(wake_at, max(next_try, now + AFTER_ACTING))

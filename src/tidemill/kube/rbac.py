@@ -26,6 +26,7 @@ class Role(StrEnum):
         "documents"  # what the controller needs besides, where the documents are objects of the cluster
     )
     NODE_AGENT = "node-agent"  # the deadline agent on every node
+    PURCHASER = "purchaser"  # `tidemill purchaser`
     RELEASE = "release"  # `tidemill admission uninstall` and `release`: who removes Tidemill
     USERS = "users"  # everybody who has an account in the cluster and runs jobs: `tidemill job`
 
@@ -107,6 +108,10 @@ USERS = (
     Right("scheduling.k8s.io", "priorityclasses", ("list",), "whether a priority that a job names is there"),
 )  # fmt: skip
 EVERYBODY = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"}
+PURCHASER = (
+    *(Right(_GROUP, plural, ("list",), "the documents", optional=True) for plural in _DOCUMENTS),
+    Right("coordination.k8s.io", "leases", ("get", "create", "update"), "which one buys", own_namespace=True),
+)
 _AGENT_WHY = {
     "nodes": "the end of its own node; the taint and the notes it writes there",
     "pods": "the pods of its own node, which it ends in time",
@@ -137,6 +142,8 @@ def rights(role: Role) -> tuple[Right, ...]:
             return KARPENTER
         case Role.DOCUMENTS:
             return DOCUMENTS
+        case Role.PURCHASER:
+            return PURCHASER
         case Role.RELEASE:
             return RELEASE
         case Role.USERS:

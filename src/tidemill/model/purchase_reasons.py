@@ -193,6 +193,7 @@ class PurchaseWarningKind(StrEnum):
     NO_OFFER = "no-offer"  # count, instance_type; name, of, fee_usd: an extension that is too large
     TOO_DEAR = "too-dear"  # fee_usd, limit_usd
     TOO_LONG = "too-long"
+    NOT_TRIED = "not-tried"  # name: the intent, which another process is to submit
     LITTLE_USED = "little-used"  # used, wanted: shares of the time
 
 

@@ -37,16 +37,23 @@ def open_ledger(
 
 
 def open_durable(
-    url: str, owner: LedgerOwner, *, clock: Clock, writer: str, must_exist: bool = False
+    url: str,
+    owner: LedgerOwner,
+    *,
+    clock: Clock,
+    writer: str,
+    must_exist: bool = False,
+    process: str = "engine",
 ) -> SqlLedger:
-    """`must_exist`: for commands about the ledger of an engine, where a new file would hide a typing error."""
+    """`must_exist`: for commands about the ledger of an engine, where a new file would hide a typing error. `process`:
+    what would lead there, an engine or a purchaser."""
     from tidemill.store.migrate import migrate
     from tidemill.store.sql import SqlLedger
 
     database = _database(url, must_exist=must_exist)
     try:
         migrate(database)
-        ledger = SqlLedger(database, clock, writer=writer)
+        ledger = SqlLedger(database, clock, writer=writer, process=process)
         ledger.claim(owner)
     except BaseException:
         database.close()

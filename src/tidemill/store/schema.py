@@ -29,7 +29,7 @@ from tidemill.model.purchases import LaunchState, PurchaseState
 from tidemill.store.columns import Document, Instant, Names, OneOf, RowNumber, Span
 
 # All versions, oldest first. This code reads and writes the last.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
 
 metadata = MetaData(
     naming_convention={
@@ -41,7 +41,8 @@ metadata = MetaData(
     }
 )
 
-# One row: the owner of the ledger, and the epoch of the leader. Every write locks it first, so writes are serial.
+# One row: the owner of the ledger, and the epochs of the leading engine and of the leading purchaser, where that is a
+# process of its own. Every write locks it first, so writes are serial.
 ledger = Table(
     "ledger",
     metadata,
@@ -52,6 +53,7 @@ ledger = Table(
     Column("cluster", String, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("epoch", BigInteger, nullable=False),
+    Column("purchaser_epoch", BigInteger, nullable=False, server_default="0"),
 )
 
 launches = Table(

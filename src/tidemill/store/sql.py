@@ -62,6 +62,8 @@ from tidemill.store.rows import (
 from tidemill.store.sql_alerts import SqlAlerts
 
 OVERTAKEN = "overtaken"  # the code of a write that was refused because another engine leads
+# Each kind of process has a leader and an epoch of its own.
+_EPOCHS = {"engine": schema.ledger.c.epoch, "purchaser": schema.ledger.c.purchaser_epoch}
 _OPEN = (LaunchState.WRITTEN, LaunchState.ASKED, LaunchState.LAUNCHED)
 
 
@@ -81,8 +83,10 @@ class AuditLine:
 class SqlLedger:
     durable = True
 
-    def __init__(self, database: Database, clock: Clock, *, writer: str) -> None:
+    def __init__(self, database: Database, clock: Clock, *, writer: str, process: str = "engine") -> None:
+        """`process`: engine or purchaser; a leader of one kind does not end a leader of the other."""
         self._database, self._clock, self._writer = database, clock, writer
+        self._process, self._epoch_column = process, _EPOCHS[process]
         self._epoch: int | None = None
         self._deployment = ""
         self.overtaken = False  # a write was refused because another engine leads
@@ -123,9 +127,10 @@ class SqlLedger:
         """
         with self._writing(fenced=False) as connection:
             may_lead()
-            held = connection.execute(select(schema.ledger.c.epoch)).scalar_one()
-            connection.execute(update(schema.ledger).values(epoch=held + 1))
-            values = {"before": {"epoch": held}, "after": {"epoch": held + 1}}
+            column = self._epoch_column
+            held = connection.execute(select(column)).scalar_one()
+            connection.execute(update(schema.ledger).values({column: held + 1}))
+            values = {"before": {column.name: held}, "after": {column.name: held + 1}}
             self._append(connection, self._writer, "ledger", "leader", values)
         self._epoch, self.overtaken = held + 1, False
         return self._epoch
@@ -342,11 +347,11 @@ class SqlLedger:
     @contextmanager
     def _writing(self, *, fenced: bool = True) -> Iterator[Connection]:
         with self._database.write() as connection:
-            epoch = connection.execute(select(schema.ledger.c.epoch).with_for_update()).scalar_one()
+            epoch = connection.execute(select(self._epoch_column).with_for_update()).scalar_one()
             if fenced and self._epoch is not None and epoch != self._epoch:
                 self.overtaken = True
                 raise Refused(
-                    f"another engine has become the leader (epoch {epoch}, this one has {self._epoch})",
+                    f"another {self._process} has become the leader (epoch {epoch}, this one has {self._epoch})",
                     code=OVERTAKEN,
                 )
             yield connection

@@ -186,6 +186,9 @@ _WARNINGS: dict[PurchaseWarningKind, Sentence[PurchaseWarning]] = {
         f"the cheapest is ${warning.fee_usd:,}, more than the ${warning.limit_usd:,} it may cost"
     ),
     PurchaseWarningKind.TOO_LONG: "it lacks more time than the longest block lasts, 182 days",
+    PurchaseWarningKind.NOT_TRIED: (
+        "this purchase may be made, and no purchaser tries it: does `tidemill purchaser` run on this ledger?"
+    ),
     PurchaseWarningKind.LITTLE_USED: lambda warning: (
         f"its blocks were used {warning.used:.0%} of the time, less than the {warning.wanted:.0%} the plan asks for:"
         " they lapse, and no more is bought for it"

@@ -11,8 +11,11 @@ from tidemill.decide.purchasing.coverage import with_expected
 from tidemill.decide.purchasing.planner_proposals import propose_for_calendars
 from tidemill.decide.purchasing.reconcile import advance_purchase
 from tidemill.decide.purchasing.window_proposals import cover_window
+from tidemill.model.plan import SubmitPurchase
 from tidemill.model.purchase_reasons import PurchaseWarning, PurchaseWarningKind
 from tidemill.model.purchases import PurchaseIntent
+from tidemill.model.world import World
+from tidemill.spec import Spec
 
 
 def manage_purchases(context: DecisionContext) -> None:
@@ -30,6 +33,16 @@ def manage_purchases(context: DecisionContext) -> None:
         for window in plan.spec.demand:
             cover_window(context, plan, window, by_window.get((plan.name, window.name), []), held)
     propose_for_calendars(context, by_window, held)
+
+
+def purchases_to_submit(spec: Spec, world: World) -> tuple[SubmitPurchase, ...]:
+    """What `decide` would submit, for a process that only buys and sees neither pods nor nodes."""
+    if world.pause is not None or not (world.ledger_ok and world.cloud_ok):
+        return ()
+    context = DecisionContext(spec, world)
+    for intent in world.purchases:
+        advance_purchase(context, intent)
+    return tuple(action for action in context.actions if isinstance(action, SubmitPurchase))
 
 
 def _warn_of_unlisted_reservations(context: DecisionContext) -> None:
