@@ -2,12 +2,14 @@
 
 Run with `python -m benchmarks.vopr [--seeds 200] [--first 0] [--days 30]`, or `--seed N` for one. Exits 1 if any
 document failed. Each failure is printed as the smallest documents that still fail: one file that
-`tidemill rehearse` replays.
+`tidemill rehearse` replays. A long sweep writes `--record FILE`, a line for each document, and goes on where that file
+ends when it is started again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 import time
@@ -30,12 +32,14 @@ def main() -> int:
             print(as_text(generate(seed, args.days), f"seed {seed}"), end="")
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was found so far is printed then, too
-    tasks = [Task(seed, args.days, args.limit) for seed in seeds]
+    known = _recorded(args.record)
+    tasks = [Task(seed, args.days, args.limit) for seed in seeds if seed not in known]
     totals = _Totals(len(tasks))
     found: dict[str, list[Task]] = defaultdict(list)
     try:
         for task, verdict in sweep(tasks, args.processes):
             totals.add(verdict)
+            _record(args.record, task, verdict)
             if verdict.signature:
                 found[verdict.signature].append(task)
                 totals.show(f"seed {task.seed}: {verdict.signature}\n  {verdict.story}")
@@ -60,10 +64,37 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=60.0, help="CPU seconds of one document")
     parser.add_argument("--out", type=Path, help="a folder for the documents that fail")
     parser.add_argument(
+        "--record", type=Path, help="a file with a line for each document; those it has are not rehearsed again"
+    )
+    parser.add_argument(
         "--shrink", type=float, default=300.0, help="CPU seconds to shrink one fault; 0: not at all"
     )
     parser.add_argument("--print", action="store_true", help="print the documents and rehearse nothing")
     return parser.parse_args()
+
+
+def _recorded(record: Path | None) -> set[int]:
+    """Seeds that an earlier sweep has done."""
+    if record is None or not record.exists():
+        return set()
+    return {json.loads(line)["seed"] for line in record.read_text(encoding="utf-8").splitlines()}
+
+
+def _record(record: Path | None, task: Task, verdict: Verdict) -> None:
+    if record is None:
+        return
+    line = {
+        "seed": task.seed,
+        "days": task.days,
+        "cpu_s": round(verdict.cpu_s, 2),
+        "virtual_h": round(verdict.virtual_h, 1),
+        "refused": verdict.refused,
+        "verdict": verdict.signature or ("refused" if verdict.refused else "kept"),
+        "story": verdict.story,
+        "seen": verdict.seen,
+    }
+    with record.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def _save(out: Path | None, task: Task, signature: str, args: argparse.Namespace) -> None:

@@ -38,6 +38,11 @@ class Leaving:
     deadline: datetime  # the first of them
 
     @property
+    def reservations(self) -> frozenset[Source]:
+        """Those that are over then. Nodes by the hour of other pools stay, whose source has the same name."""
+        return frozenset(source for source in self.sources if source.kind in PREPAID)
+
+    @property
     def turn(self) -> datetime:
         """Replicas that are still there then are evicted within the budget, whatever step comes next."""
         return self.deadline - max(pod_lead(pod, checkpoint=False) for pod in self.pods)
@@ -77,7 +82,7 @@ def _leaving(context: DecisionContext) -> dict[str, Leaving]:
         name: Leaving(
             tuple(pod for _, pod in pairs),
             frozenset(view.source for view, _ in pairs),
-            min(view.deadline for view, _ in pairs if view.deadline is not None),
+            min(end for view, _ in pairs if (end := _end_of(view)) is not None),
         )
         for name, pairs in found.items()
     }
@@ -85,12 +90,20 @@ def _leaving(context: DecisionContext) -> dict[str, Leaving]:
 
 def _ends_with_its_source(view: NodeView) -> bool:
     """Not a node that AWS takes alone: a whole service is not rolled out for one of its replicas."""
-    if view.phase is not Phase.DRAINING or view.deadline is None or view.source.kind not in PREPAID:
+    if view.phase is not Phase.DRAINING or _end_of(view) is None:
         return False
     instance, kube = view.node.instance, view.node.kube
     alone = instance is not None and instance.ends_at is not None
     reason = kube.drain_reason if kube is not None else None
     return not alone and reason is not None and reason.is_end
+
+
+def _end_of(view: NodeView) -> datetime | None:
+    """Money lasts longer with every node that goes: there the end that the drain began for is kept to."""
+    kube = view.node.kube
+    if view.source.kind in PREPAID or kube is None or kube.drain_reason is None:
+        return view.deadline
+    return kube.drain_reason.at
 
 
 def _moves(context: DecisionContext, workload: Workload, those: Leaving) -> bool:
@@ -187,7 +200,7 @@ def _take_over(context: DecisionContext, workload: Workload) -> None:
 
 def _finds_room(context: DecisionContext, workload: Workload, those: Leaving, room_for: int) -> bool:
     """Where nodes may be launched for it, pending replicas launch them."""
-    ready = ready_room(context, workload, those.deadline, those.sources)
+    ready = ready_room(context, workload, those.deadline, those.reservations)
     return ready >= room_for or _launches(context, workload, those, room_for - ready)
 
 
@@ -196,7 +209,7 @@ def _launches(context: DecisionContext, workload: Workload, those: Leaving, miss
     keeps up."""
     return (
         may_launch(context, workload)
-        or room_when_asked(context, workload, those.deadline, those.sources) >= missing
+        or room_when_asked(context, workload, those.deadline, those.reservations) >= missing
     )
 
 
@@ -206,9 +219,9 @@ def _awaits_room(context: DecisionContext, workload: Workload, those: Leaving, r
     Evicted sooner they would have nowhere to go. Only what is launched by nothing but their asking is asked for at
     once; unless what is prepaid comes by itself in time.
     """
-    missing = room_for - ready_room(context, workload, those.deadline, those.sources)
+    missing = room_for - ready_room(context, workload, those.deadline, those.reservations)
     if missing <= 0 or context.now >= those.turn:
         return False
     if not _launches(context, workload, those, missing):
         return True
-    return room_coming(context, workload, those.deadline, those.sources, those.turn) >= missing
+    return room_coming(context, workload, those.deadline, those.reservations, those.turn) >= missing

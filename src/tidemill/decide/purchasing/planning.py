@@ -37,6 +37,7 @@ from tidemill.decide.purchasing.planner.inputs import (
     Policy,
     PoolDemand,
 )
+from tidemill.decide.purchasing.planner.offer_filter import is_usable_by
 from tidemill.decide.purchasing.planner.result import Cover, PurchasePlan
 from tidemill.decide.purchasing.planner.seen_market import SeenMarket
 from tidemill.decide.purchasing.replan_schedule import (
@@ -48,13 +49,16 @@ from tidemill.decide.purchasing.replan_schedule import (
     planning_round,
 )
 from tidemill.decide.purchasing.search_waves import Wave, next_wave
+from tidemill.decide.purchasing.usability import counts_for
 from tidemill.model import ec2_facts
+from tidemill.model.capacity import Reservation
 from tidemill.model.errors import SpecError
 from tidemill.model.offers import ExtensionOffer, Offer
 from tidemill.model.planner_result import PlannedPurchase, PlannerResult
 from tidemill.model.purchases import NOT_SUBMITTED
 from tidemill.model.world import World
 from tidemill.spec import Spec
+from tidemill.spec.capacity_plan import CapacityPlan
 from tidemill.spec.platform import Budget
 
 # Of one round, extensions included.
@@ -208,9 +212,24 @@ def _choices(spec: Spec, world: World, found: PurchasePlan) -> Iterable[PlannedP
 
     for extend in found.cover.extends:
         longer = more_time[extend.id]
-        yield choice(blocks[extend.block].pool or next(iter(plans)), longer, longer.end - longer.start)
+        pool = _extended_for(spec, plans, blocks[extend.block])
+        if pool is not None:
+            yield choice(pool, longer, longer.end - longer.start)
     for buy in found.cover.buys:
         yield choice(buy.pool, buy.offer, asked_for[buy.offer.id])
+
+
+def _extended_for(spec: Spec, plans: Mapping[str, CapacityPlan], block: Reservation) -> str | None:
+    """The pool whose calendar counts on more time of a block: its own, or of one that is nobody's the first that can
+    use it; None: no calendar does."""
+    if block.pool:
+        return block.pool if block.pool in plans else None
+    counting = (
+        pool
+        for pool, plan in plans.items()
+        if is_usable_by(calendar_demand(spec, plan.name, 0), block) and counts_for(spec, pool, block)
+    )
+    return next(counting, None)
 
 
 def planning_basis(spec: Spec, world: World) -> tuple[str, ...]:
