@@ -6,7 +6,7 @@ take room from it, so that a later step sees what an earlier one has already pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -96,6 +96,7 @@ class DecisionContext:
         self._disruptions_at_once: dict[str, int] | None = None
         self._shared: dict[tuple[SourceKind, str], bool] = {}
         self._seats_asked_for: dict[str, int] = {}  # by service
+        self._methods: dict[str, Method] = {}  # by service
         self._join()
 
     def _tolerate_held(self) -> None:
@@ -149,7 +150,7 @@ class DecisionContext:
 
     def _seats_on_asked_for(self, workload: Workload) -> int:
         """The fewest replicas that the prepaid nodes which are not kept up take each; 0: there are none."""
-        paired = in_effect(workload, self.workloads) is Method.PAIRED
+        paired = self.method_of(workload) is Method.PAIRED
         shape = self.workloads[workload.pair].shape if paired else workload.shape
         seats = [
             Resources(kind.allocatable).count_fitting(shape.requests)
@@ -331,7 +332,7 @@ class DecisionContext:
         if pool is not None and pool.spec.drain.lead is not None:
             longest = max(longest, pool.spec.drain.lead)
         pods = self.moving_together(views, deadline)
-        return services_lead(longest, pods, self.workloads, self.disruptions_at_once, self.nodes_asked_for)
+        return self.services_lead(longest, pods)
 
     def drains_for_services(self, ending: Ending, deadline: datetime) -> datetime:
         """When nodes that end together would begin to drain if nobody but services were on them."""
@@ -342,8 +343,45 @@ class DecisionContext:
             leads.append(pool.spec.drain.lead)
         pods = [pod for pod in self.moving_together(views, deadline) if pod.workload in self.workloads]
         longest = max(leads, default=timedelta(0))
-        lead = services_lead(longest, pods, self.workloads, self.disruptions_at_once, self.nodes_asked_for)
-        return deadline - lead
+        return deadline - self.services_lead(longest, pods)
+
+    def services_lead(self, longest: timedelta, pods: list[Pod]) -> timedelta:
+        return services_lead(
+            longest, pods, self.workloads, self.disruptions_at_once, self.method_of, self.nodes_asked_for
+        )
+
+    def method_of(self, workload: Workload) -> Method:
+        """How it will move. A pair whose other half has nothing to run on moves within its budget, as others do."""
+        method = self._methods.get(workload.name)
+        if method is None:
+            method = in_effect(workload, self.workloads)
+            if method is Method.PAIRED and self.lets_one_go(workload) and self._is_homeless(workload.pair):
+                method = Method.EVICT
+            self._methods[workload.name] = method
+        return method
+
+    def lets_one_go(self, workload: Workload) -> bool:
+        """Its budget allows an eviction when all of its replicas are healthy."""
+        least = (one.min_available for one in self.world.budgets if one.workload == workload.name)
+        return next(least, 0) < workload.replicas
+
+    def _is_homeless(self, name: str) -> bool:
+        """Neither prepaid capacity, there or within a day, nor a source by the hour may ever have a replica of it."""
+        workload = self.workloads[name]
+        soon = self.now + timedelta(days=1)
+        prepaid = [
+            (one.pool, one.source, one.instance_type, one.zone)
+            for one in self.world.reservations
+            if one.kind in PREPAID and one.owner == self.owner and one.state in SECURED_STATES
+            if one.start <= soon and (one.end is None or one.end > self.now)
+        ]
+        zones = tuple(self.spec.platform.spec.subnets) or ("",)
+        return not workload.replicas and not any(
+            admits(workload.shape, template.labels(source, template.kinds[kind], zone), template.taints)
+            for pool, template in self.templates.items()
+            for of, source, kind, zone in (*prepaid, *_by_the_hour(template, workload, zones))
+            if of in ("", pool) and kind in template.kinds
+        )
 
     def moving_together(self, views: list[NodeView], deadline: datetime) -> list[Pod]:
         """The pods of their workloads on all sources that end at about that time; none where there is no budget."""
@@ -370,3 +408,15 @@ class DecisionContext:
                 for budget in self.world.budgets
             }
         return self._disruptions_at_once
+
+
+def _by_the_hour(
+    template: PoolTemplate, workload: Workload, zones: tuple[str, ...]
+) -> Iterator[tuple[str, Source, str, str]]:
+    for wanted in template.pool.spec.sources:
+        kind = SourceKind(wanted.type)
+        if kind not in PREPAID and template.accepts(
+            kind, workload.namespace, overflow=workload.terms.overflow
+        ):
+            for type_ in template.kinds:
+                yield from ((template.pool.name, Source(kind), type_, zone) for zone in zones)

@@ -50,7 +50,7 @@ from tidemill.decide.purchasing.usability import (
 from tidemill.decide.purchasing.wanted import why_never_bought, why_not_wanted
 from tidemill.decide.purchasing.window_coverage import first_gap, held_for, window_named
 from tidemill.decide.scheduler_rules import admits
-from tidemill.decide.service_moves import at_once, in_effect, services_lead
+from tidemill.decide.service_moves import at_once
 from tidemill.linear_program import NO_SOLVER, solver_installed
 
 __all__ = [
@@ -77,8 +77,6 @@ __all__ = [
     "mitigations",
     "pins_that_must_move",
     "at_once",
-    "in_effect",
-    "services_lead",
     # purchases: approvals, what is missing, names
     "approvals_needed",
     "fee_to_approve_usd",

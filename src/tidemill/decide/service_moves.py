@@ -157,6 +157,7 @@ def services_lead(
     pods: list[Pod],
     workloads: Mapping[str, Workload],
     disruptions_at_once: dict[str, int],
+    method_of: Callable[[Workload], Method],
     nodes_asked_for: Callable[[str, int], int],
 ) -> timedelta:
     """How early a source must start to drain for the services on it: as `waves_lead`, and each by its own method.
@@ -168,7 +169,7 @@ def services_lead(
     for pod in pods:
         if pod.workload in workloads:
             by_workload.setdefault(pod.workload, []).append(pod)
-    methods = {name: in_effect(workloads[name], workloads) for name in by_workload}
+    methods = {name: method_of(workloads[name]) for name in by_workload}
     evicted = [pod for pod in pods if methods.get(pod.workload, Method.EVICT) is Method.EVICT]
     lead = waves_lead(longest, evicted, disruptions_at_once)
     for name, mine in by_workload.items():

@@ -15,11 +15,9 @@ from tidemill.decide.read_models import (
     Phase,
     at_once,
     hourly_rate,
-    in_effect,
     inherits_pin,
     kill_at,
     pod_lead,
-    services_lead,
 )
 from tidemill.model.capacity import DELIVERED_STATES, Reservation, ReservationState, SourceKind
 from tidemill.model.plan import Plan
@@ -312,9 +310,7 @@ def _causes_of_lead(context: DecisionContext, views: list[NodeView], lead: timed
     for pod in context.moving_together(views, deadline):
         services.setdefault(pod.workload, []).append(pod)
     for workload, moving in services.items():
-        needs = services_lead(
-            timedelta(0), moving, context.workloads, context.disruptions_at_once, context.nodes_asked_for
-        )
+        needs = context.services_lead(timedelta(0), moving)
         if needs == lead:
             yield from _service_needs(context, workload, len(moving))
 
@@ -322,7 +318,7 @@ def _causes_of_lead(context: DecisionContext, views: list[NodeView], lead: timed
 def _service_needs(context: DecisionContext, name: str, leaving: int) -> Iterator[str]:
     """A service without a minimum moves all at once and needs no time of its own."""
     workload, allowed = context.workloads.get(name), context.disruptions_at_once.get(name)
-    method = in_effect(workload, context.workloads) if workload is not None else Method.EVICT
+    method = context.method_of(workload) if workload is not None else Method.EVICT
     if workload is not None and method is not Method.EVICT:
         count = at_once(workload, method, leaving, allowed or 1)
         yield f"{name} ({workload.replicas} replicas by {method.value}, {count} at a time)"

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from tidemill.catalog import InstanceType
 from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.decide.context import DecisionContext
+from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
 from tidemill.decide.placement.candidate_nodes import BOOT
 from tidemill.decide.placement.launch_options import usable_reservations
@@ -16,6 +17,7 @@ from tidemill.decide.pool_templates import PoolTemplate
 from tidemill.decide.scheduler_rules import admits
 from tidemill.decide.service_moves import Span, boots, high
 from tidemill.model.capacity import (
+    PREPAID,
     SECURED_STATES,
     Reservation,
     ReservationState,
@@ -62,8 +64,24 @@ def ready_room(
         if not facts.template.accepts(view.source.kind, workload.namespace, overflow=workload.terms.overflow):
             continue
         if admits(workload.shape, facts.labels, kube.taints):
-            count += how_many(workload.shape, facts.free)
+            count += how_many(workload.shape, _free_for(view, workload))
     return count
+
+
+def _free_for(view: NodeView, workload: Workload) -> Resources:
+    """On nodes by the hour no room is kept for services. Pending, a replica of higher priority has that of jobs: it is
+    kube-scheduler that preempts them."""
+    below = [
+        pod
+        for pod in view.pods
+        if pod.terms.priority < workload.terms.priority and pod not in view.facts.movers
+    ]
+    if view.source.kind in PREPAID or not below:
+        return view.facts.free
+    free = Resources(view.facts.free)
+    for pod in below:
+        free.add_pod(pod.shape.requests)
+    return free
 
 
 def how_many(shape: PodShape, free: Resources) -> int:

@@ -24,7 +24,6 @@ from tidemill.decide.node_table import NodeView
 from tidemill.decide.service_moves import (
     Span,
     at_once,
-    in_effect,
     lacking,
     loading,
     move_time,
@@ -116,7 +115,7 @@ def _forecast(
     hourly: HourlySeats,
 ) -> tuple[ServiceForecast, Move]:
     deadline, pods, pool = _deadline(pairs), [pod for _, pod in pairs], pairs[0][0].facts.pool_name
-    method, minimum = in_effect(workload, context.workloads), minimum_of(context, workload)
+    method, minimum = context.method_of(workload), minimum_of(context, workload)
     load = loading(workload.terms, _all_of(context, workload))
     goes_as = context.workloads[workload.pair] if method is Method.PAIRED else workload
     taken = [place for place in (slots.take(goes_as) for _ in pods) if place is not None]

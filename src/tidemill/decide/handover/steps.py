@@ -21,7 +21,6 @@ from tidemill.decide.handover.destinations import (
 from tidemill.decide.handover.hourly_seats import may_launch
 from tidemill.decide.node_table import NodeView
 from tidemill.decide.phases import Phase
-from tidemill.decide.service_moves import in_effect
 from tidemill.model.capacity import PREPAID, Source
 from tidemill.model.plan import RestartWorkload, ScaleWorkload
 from tidemill.model.pods import Method, Pod, Workload
@@ -108,7 +107,7 @@ def _end_of(view: NodeView) -> datetime | None:
 
 def _moves(context: DecisionContext, workload: Workload, those: Leaving) -> bool:
     """Take the next step. True: its replicas stay in place until the step has worked."""
-    match in_effect(workload, context.workloads):
+    match context.method_of(workload):
         case Method.ROLLOUT:
             return _roll(context, workload, those)
         case Method.SCALE:
@@ -162,6 +161,8 @@ def _ready_elsewhere(context: DecisionContext, workload: Workload, those: Leavin
 def _swap(context: DecisionContext, workload: Workload, pair: Workload, those: Leaving) -> bool:
     missing = workload.replicas - pair.replicas
     if missing > 0:
+        if context.lets_one_go(workload) and not _comes_in_time(context, pair, those, missing):
+            return _awaits_room(context, workload, those)  # within its budget, onto nodes of its own half
         if _awaits_room(context, pair, those, missing):
             return True
         if not _finds_room(context, pair, those, missing):
@@ -184,7 +185,7 @@ def _take_back(context: DecisionContext, workload: Workload) -> None:
 def _take_over(context: DecisionContext, workload: Workload) -> None:
     """Its source ended before its pair was up: no replica is Ready, and its nodes do not come back."""
     nowhere = frozenset[Source]()
-    if in_effect(workload, context.workloads) is not Method.PAIRED:
+    if context.method_of(workload) is not Method.PAIRED:
         return
     if any(successors(context, workload, context.now, nowhere)):
         return
@@ -211,6 +212,13 @@ def _launches(context: DecisionContext, workload: Workload, those: Leaving, miss
         may_launch(context, workload)
         or room_when_asked(context, workload, those.deadline, those.reservations) >= missing
     )
+
+
+def _comes_in_time(context: DecisionContext, pair: Workload, those: Leaving, missing: int) -> bool:
+    missing -= ready_room(context, pair, those.deadline, those.reservations)
+    if missing <= 0 or _launches(context, pair, those, missing):
+        return True
+    return room_coming(context, pair, those.deadline, those.reservations, those.turn) >= missing
 
 
 def _awaits_room(context: DecisionContext, workload: Workload, those: Leaving, room_for: int = 1) -> bool:

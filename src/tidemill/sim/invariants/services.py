@@ -1,7 +1,8 @@
 """9: a service that was promised zero downtime keeps its minimum, where it had somewhere to go in time.
 
 Somewhere to go: nodes that were open early enough and stay, and prepaid slots that an engine could have filled and did
-not try to. What other services use of a node is theirs; what jobs use is not: room is kept for services in time.
+not try to. What other services use of a node is theirs; what jobs use is not: room is kept for services in time. On nodes
+by the hour none is kept: there only jobs that kube-scheduler would preempt for the service make room.
 """
 
 from __future__ import annotations
@@ -110,8 +111,10 @@ def _open_seats(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since
         labels = dict(node.labels)
         if any(_admits(one, labels, node.taints) for one in sets):
             free = Resources(node.allocatable)
+            hourly = history is not None and history.now.source.kind not in PREPAID
             for pod in truth.cluster.pods_on(node.name):
-                if pod.daemon or (not pod.of_job and pod.workload not in own):
+                stays = hourly and pod.terms.priority >= service.terms.priority if pod.of_job else True
+                if pod.daemon or (stays and pod.workload not in own):
                     free.subtract_pod(pod.shape.requests)
             for pod in truth.cluster.nominated_to(node.name):
                 # A replica of higher priority preempts: that is kube-scheduler's to do, and budgets do not stop it.
