@@ -64,7 +64,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=60.0, help="CPU seconds of one document")
     parser.add_argument("--out", type=Path, help="a folder for the documents that fail")
     parser.add_argument(
-        "--record", type=Path, help="a file with a line for each document; those it has are not rehearsed again"
+        "--record",
+        type=Path,
+        help="a file with a line for each document; those it has are not rehearsed again",
     )
     parser.add_argument(
         "--shrink", type=float, default=300.0, help="CPU seconds to shrink one fault; 0: not at all"

@@ -1,8 +1,8 @@
 """9: a service that was promised zero downtime keeps its minimum, where it had somewhere to go in time.
 
 Somewhere to go: nodes that were open early enough and stay, and prepaid slots that an engine could have filled and did
-not try to. What other services use of a node is theirs; what jobs use is not: room is kept for services in time. On nodes
-by the hour none is kept: there only jobs that kube-scheduler would preempt for the service make room.
+not try to. What other services use of a node is theirs; what jobs use is not: room is kept for services in time. On
+nodes by the hour none is kept: there only jobs that kube-scheduler would preempt for the service make room.
 """
 
 from __future__ import annotations
