@@ -192,7 +192,15 @@ def _undisturbed(truth: Truth, made: _Forecast) -> ServiceTruth | None:
         pod.node and not pod.daemon and pod.workload != service.workload
         for pod in truth.cluster.pods.values()
     )
-    return None if others else service
+    return None if others or _jobs_came(truth, made.made_at) else service
+
+
+def _jobs_came(truth: Truth, since: datetime) -> bool:
+    """They may be over by now, and have used up the money by the hour that a bridge was to be paid with."""
+    services = {one.workload for service in truth.cluster.services.values() for one in service.sets}
+    return any(
+        run.since >= since and run.workload not in services for run in truth.cluster.pod_runs(truth.now())
+    )
 
 
 def _ec2_had_none(truth: Truth, since: datetime) -> bool:
