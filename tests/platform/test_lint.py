@@ -18,6 +18,7 @@ from tests.deploy.helm import helm
 from tidemill.cli import root
 from tidemill.platform.lint import fix, lint
 from tidemill.platform.lint.finding import Report
+from tidemill.platform.lint.sources import read_source
 from tidemill.spec.read import load
 from tidemill.wording.traps import TRAPS
 
@@ -220,6 +221,59 @@ Resources:
     files = {"pod__yaml": EFA_POD, "karpenter__yaml": NODE_CLASS, "rules__yaml": rules_elsewhere}
     assert rules(linted(**files, group__yaml=exported)) == []
     assert rules(linted(**files, group__yaml=GROUP)) == ["TR-13"]
+
+
+@pytest.mark.requirement("TR-4")
+def test_what_holds_a_drain_back_is_named_with_the_pool() -> None:
+    pod = EFA_POD.replace("{name: nccl}", '{name: nccl, annotations: {karpenter.sh/do-not-disrupt: "true"}}')
+    budget = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nspec: {maxUnavailable: 0}\n"
+    (finding,) = linted(a__yaml=example("TR-4/bad.yaml"), b__yaml=pod, c__yaml=budget).findings
+    assert finding.rule == "TR-4"
+    assert [place.partition(":")[0] for place in finding.elsewhere] == ["b.yaml", "c.yaml"]
+
+
+@pytest.mark.requirement("TR-4", "TR-5")
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("capacity-block", "default", []),  # an on-demand reservation does not end
+        ("values: [reserved]", "values: [on-demand]", []),
+        ("operator: In\n          values: [capacity-block]", "operator: Exists", ["TR-4"]),
+    ],
+)
+def test_a_pool_that_is_not_of_blocks_may_drain_as_it_likes(old: str, new: str, found: list[str]) -> None:
+    text = example("TR-4/bad.yaml")
+    assert old in text
+    assert rules(linted(a__yaml=text.replace(old, new))) == found
+
+
+@pytest.mark.requirement("TR-15")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Chart__yaml", "name: deps\nversion: 1.0.0\ndependencies: [{name: karpenter, version: VERSION}]\n"),
+        ("values__yaml", "settings: {clusterName: ml}\ncontroller: {image: {tag: VERSION}}\n"),
+        (
+            "deploy__yaml",
+            "kind: Pod\napiVersion: v1\nspec: {containers: [{image: 'a/karpenter/controller:VERSION@sha256:0'}]}\n",
+        ),
+    ],
+)
+def test_the_version_of_karpenter_is_found_wherever_it_is_installed(name: str, text: str) -> None:
+    pools = example("TR-15/good.yaml").partition("---\n")[2]
+    assert rules(linted(**{"a__yaml": pools, name: text.replace("VERSION", "1.7.2")})) == ["TR-15"]
+    assert rules(linted(**{"a__yaml": pools, name: text.replace("VERSION", "1.8.0")})) == []
+    assert rules(linted(a__yaml=pools)) == []
+
+
+@pytest.mark.requirement("TR-3")
+def test_a_node_class_of_auto_mode_and_a_requirement_may_pin_too() -> None:
+    auto = example("TR-3/bad.yaml").replace("karpenter.k8s.aws/v1", "eks.amazonaws.com/v1")
+    assert rules(linted(a__yaml=auto.replace("kind: EC2NodeClass", "kind: NodeClass"))) == ["TR-3"]
+    pinned = example("TR-9/good.yaml").replace(
+        "karpenter.k8s.aws/capacity-reservation-type", "karpenter.k8s.aws/capacity-reservation-id"
+    )
+    assert rules(linted(a__yaml=pinned.replace("[capacity-block]", "[cr-0123456789abcdef0]"))) == ["TR-3"]
 
 
 PLUGIN_VALUES = "migStrategy: none\n"
@@ -526,10 +580,7 @@ SCALARS = st.one_of(
     st.sampled_from(["cr-0", "redis://a", "10m", "Never", "In", "reserved", "{{ .x }}", "--capacity-duration-hours"]),
 )  # fmt: skip
 DOCUMENTS = [
-    document
-    for path in TRAP_FILES
-    if path.suffix == ".yaml" and "template" not in path.name and path.parent.name != "TR-13"
-    for document in yaml.safe_load_all(path.read_text())
+    located.data for path in TRAP_FILES for _, located in read_source(str(path), path.read_bytes()).objects
 ]
 
 
@@ -549,11 +600,14 @@ def spoiled(value: object, draw: Callable[[Any], Any]) -> object:
 
 
 @given(st.data())
-@settings(patiently, max_examples=200)
+@settings(patiently, max_examples=150)
 def test_no_spoiled_manifest_makes_it_raise_and_a_fix_of_one_can_be_read(data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(DOCUMENTS), min_size=1, max_size=3))
-    text = yaml.safe_dump_all([spoiled(each, data.draw) for each in chosen]).encode()
-    files = {"values.yaml": text}
+    names = ("values.yaml", "a.yaml", "Chart.yaml")
+    files = {
+        name: yaml.safe_dump(spoiled(each, data.draw)).encode()
+        for name, each in zip(names, chosen, strict=False)
+    }
     report = lint(files)
     for finding in report.findings:
         assert finding.line >= 1

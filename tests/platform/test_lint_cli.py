@@ -236,3 +236,11 @@ def test_the_pre_commit_hook_calls_this_command() -> None:
 def test_the_reference_is_what_the_rules_generate() -> None:
     committed = (ROOT / "docs" / "reference" / "lint.md").read_text(encoding="utf-8")
     assert committed == markdown(), "run: python -m tidemill.render.lint_report > docs/reference/lint.md"
+
+
+def test_the_guide_shows_what_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    guide = (ROOT / "docs" / "guides" / "lint.md").read_text(encoding="utf-8")
+    shown = re.search(r"```\n\$ tidemill lint (\S+)\n(.*?)```", guide, re.DOTALL)
+    assert shown is not None
+    assert run(shown[1]).stdout == shown[2]

@@ -16,7 +16,7 @@ from tidemill.provision.karpenter import room
 from tidemill.provision.karpenter.node_class import KarpenterApi, is_static
 from tidemill.provision.karpenter.removal import without_drift
 from tidemill.provision.launch_template import owner_tags
-from tidemill.spec import Spec, names
+from tidemill.spec import Spec, names, traps
 from tidemill.spec.compute_pool import (
     Allowance,
     ComputePool,
@@ -30,7 +30,7 @@ from tidemill.spec.units import format_duration
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 RESERVATION_TYPE, RESERVATION_ID = "capacity-reservation-type", "capacity-reservation-id"
 _RESERVATION_TYPES = {SourceKind.BLOCK: "capacity-block", SourceKind.ODCR: "default"}
-_DRAIN_TIME = "10m"
+_DRAIN_TIME = format_duration(traps.LONGEST_GRACE)
 _WEIGHT = 50  # of a pool that sets none: fall-backs get lower ones
 _LONGEST_NAME = 63
 Body = dict[str, Any]

@@ -18,7 +18,7 @@ from tidemill.provision.karpenter.node_class import KarpenterApi, is_static
 from tidemill.provision.karpenter.removal import is_over
 from tidemill.provision.karpenter.room import Demand, Rooms, divide
 from tidemill.provision.wanted_groups import reservations_for
-from tidemill.spec import Spec
+from tidemill.spec import Spec, traps
 from tidemill.spec.compute_pool import ComputePool, Provisioner, SourceSpec, matching_types
 from tidemill.spec.platform import (
     KARPENTER_CAPACITY_BLOCKS,
@@ -201,11 +201,8 @@ def _warnings_of_documents(spec: Spec, pool: ComputePool, api: KarpenterApi) -> 
     found = []
     kinds = matching_types(spec.catalog, pool.spec.requirements)
     blocks = any(source.type == "block" for source in pool.spec.sources)
-    if blocks and any(kind.ultraserver for kind in kinds):
-        found.append(
-            f"pool {pool.name}: Karpenter drains UltraServers 40 minutes before the end of a block, and EC2 terminates"
-            " them 60 minutes before it: only the engine's own drain is in time; 'native' has no such gap (TR-14)"
-        )
+    if blocks and (late := traps.drained_after_ec2(kinds)):
+        found.append(f"pool {pool.name}: {late}; 'native' has no such gap (TR-14)")
     if pool.spec.warm and not api.auto_mode and not is_static(pool, api):
         how = (
             "set karpenter.staticCapacity when its feature gate is on"

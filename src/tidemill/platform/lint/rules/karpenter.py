@@ -11,7 +11,7 @@ from tidemill.spec import traps
 from tidemill.spec.located_yaml import Path
 from tidemill.spec.names import DO_NOT_DISRUPT
 from tidemill.spec.problem import quoted
-from tidemill.spec.units import parse_cpu
+from tidemill.spec.units import format_duration, parse_cpu
 
 SELECTOR = ("spec", "capacityReservationSelectorTerms")
 RESERVATION_IDS = ("karpenter.k8s.aws/capacity-reservation-id", "eks.amazonaws.com/capacity-reservation-id")
@@ -48,7 +48,7 @@ def block_nodes_are_drained_in_time(files: Inventory) -> Iterator[Finding]:
                 "TR-4",
                 where,
                 f"NodePool {quoted(pool.manifest.name)}: {message}",
-                edits=_set(pool, where, "10m"),
+                edits=_set(pool, where, format_duration(traps.LONGEST_GRACE)),
                 elsewhere=holding,
             )
 
