@@ -55,3 +55,11 @@ def test_the_commands_of_the_guide_print_what_it_shows(tmp_path: Path, monkeypat
     if os.environ.get("UPDATE_GUIDES"):
         GUIDE.write_text(found)
     assert found == written
+
+
+def test_the_verdict_in_the_guide_of_rehearsals_is_the_one_that_is_printed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    printed = run("tidemill rehearse examples/first-block.yaml", monkeypatch).splitlines()
+    verdict = "\n".join(printed[: printed.index(next(one for one in printed if " UTC, " in one))])
+    guide = (ROOT / "docs" / "guides" / "rehearse.md").read_text()
+    assert f"```\n{verdict}\n```" in guide

@@ -101,7 +101,9 @@ def test_without_a_cluster_and_documents_it_says_what_to_name(capsys, monkeypatc
     for name in ("KUBECONFIG", "TIDEMILL_KUBECONFIG", "KUBERNETES_SERVICE_HOST", "TIDEMILL_FILES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert "no cluster is named: give --kubeconfig FILE" in render(capsys, code=2).err
+    said = render(capsys, code=2).err
+    assert "no cluster is named: give --kubeconfig FILE" in said
+    assert "or name documents with -f" in said
 
 
 def test_gpus_that_a_node_cannot_be_divided_by_are_noted(capsys):

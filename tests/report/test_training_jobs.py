@@ -62,7 +62,7 @@ def test_a_held_job_waits_with_the_last_reason_and_its_earliest_start():
     assert (row.state, row.nodes, row.gpus, row.pool) == (JobState.WAITING, 4, 32, "gpu")
     assert (row.code, row.reason) == ("WaitingHeld", "Block cr-1 starts later")
     assert row.earliest == datetime(2026, 11, 18, 11, 37, tzinfo=UTC)
-    assert progress_line(row) == "waits. Block cr-1 starts later. It could start 18 Nov 11:37 UTC."
+    assert progress_line(row) == "waits. Block cr-1 starts later. It could run from 18 Nov 11:37 UTC."
 
 
 def test_an_event_that_was_repeated_counts_from_its_last_time():

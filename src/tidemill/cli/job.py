@@ -96,8 +96,7 @@ def render(
     if alone:
         nodes = nodes_for(request, given["pool"], given["files"], None)
     else:
-        with _connected(kubeconfig, context, given["namespace"]) as jobs:
-            nodes = nodes_for(request, given["pool"], (), lambda: jobs)
+        nodes = _nodes_in_cluster(request, given["pool"], kubeconfig, context)
     _notes(nodes)
     _print_objects(manifests(request, nodes), as_json=as_json)
 
@@ -225,6 +224,18 @@ def _connected(
 
         click.echo(cluster_line(api), err=True)
         yield TrainingJobs(api, "" if everywhere else namespace or api.namespace)
+
+
+def _nodes_in_cluster(
+    request: JobRequest, pool: str, kubeconfig: str | None, context: str | None
+) -> JobNodes:
+    try:
+        with _connected(kubeconfig, context, request.namespace) as jobs:
+            return nodes_for(request, pool, (), lambda: jobs)
+    except SpecError as error:
+        if error.code != "no-cluster":
+            raise
+        raise SpecError(f"{error}; or name documents with -f, and no cluster is needed") from None
 
 
 def _check_priority(request: JobRequest, jobs: TrainingJobs) -> None:

@@ -32,6 +32,7 @@ from tidemill.kube.api import KubeApi
 from tidemill.kube.credentials import ExecToken, Plugin, TokenFile, service_account_named, service_account_of
 from tidemill.model.errors import SpecError
 
+NO_CLUSTER = "no-cluster"  # the code of the error where nothing says which cluster
 _MAX_CONFIG_BYTES = 4 << 20
 _MAX_CONNECTIONS = 64  # a watch for every kind keeps one; the rest are calls
 # A peer that vanished without a word is noticed within half a minute, not when a watch's own time-out is over.
@@ -64,7 +65,10 @@ def connect(
         return _in_cluster(service_account)
     default = Path("~/.kube/config").expanduser()
     if not default.is_file():
-        raise SpecError("no cluster is named: give --kubeconfig FILE, set KUBECONFIG or write ~/.kube/config")
+        raise SpecError(
+            "no cluster is named: give --kubeconfig FILE, set KUBECONFIG or write ~/.kube/config",
+            code=NO_CLUSTER,
+        )
     return _open(*_chosen(_merged([str(default)], required=True), context))
 
 

@@ -12,7 +12,7 @@ from tidemill.spec import names
 from tidemill.spec.units import format_duration
 from tidemill.wording.templates import amounts
 
-COLUMNS = ("NAME", "STATE", "NODES", "GPUS", "RAN / EXPECTED", "COULD START", "WHY")
+COLUMNS = ("NAME", "STATE", "NODES", "GPUS", "RAN / EXPECTED", "EARLIEST", "WHY")
 RIGHT = ("NODES", "GPUS")
 _SILENT = "Tidemill has said nothing about it yet"
 
@@ -48,7 +48,7 @@ def progress_line(row: JobRow) -> str:
     """What happens to it now; another line when that changes."""
     match row.state:
         case JobState.WAITING:
-            return f"waits. {_sentence(row.reason or _SILENT)}{_could_start(row)}"
+            return f"waits. {_sentence(row.reason or _SILENT)}{_could_run(row)}"
         case JobState.QUEUED | JobState.SUSPENDED:
             return f"waits. {_sentence(row.reason)}"
         case JobState.STARTING:
@@ -69,8 +69,8 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def _could_start(row: JobRow) -> str:
-    return f" It could start {short_instant(row.earliest)} UTC." if row.earliest is not None else ""
+def _could_run(row: JobRow) -> str:
+    return f" It could run from {short_instant(row.earliest)} UTC." if row.earliest is not None else ""
 
 
 def nodes_line(nodes: JobNodes, count: int) -> str:
