@@ -194,6 +194,35 @@ def test_a_job_of_four_nodes_waits_with_its_reason_runs_on_the_block_and_is_stop
     assert guide.plain(out, err, listed, stopped.stdout, stopped.stderr) == guide.lines
 
 
+@pytest.mark.slow
+@pytest.mark.requirement("CB-10")
+def test_a_resumable_job_goes_on_on_the_next_block_and_its_pods_are_no_failures(
+    stage: Callable[..., Stage], user: User
+) -> None:
+    """One failure that counts would end it."""
+    scene, ours = stage(pool(limits={"nodes": 8}), speed=60), user.namespace
+    scene.run()
+    first = scene.buy(2, ends="2026-11-18T11:30:00Z")
+    user(
+        "run", "-f", str(scene.files), "--image", IMAGE, "--name", "long", "--nodes", "2", "--duration", "20h",
+        "--checkpoint-interval", "10m", "--checkpoint-time", "1m", "--retries", "0",
+        "--annotation", "sim.tidemill.dev/acknowledges=true", "--", "torchrun", "train.py",
+    )  # fmt: skip
+    scene.eventually(lambda: user.row("long")["state"] == "running", "the job runs", timeout_s=180)
+    assert scene.sources_of(ours, "long") == {first}
+    second = scene.buy(2, ends="2026-11-19T11:30:00Z")
+    scene.account.advance("2026-11-18T10:20:00Z")
+
+    def moved() -> bool:
+        running = [pod for pod in scene.pods(ours) if pod["status"].get("phase") == "Running"]
+        return len(running) == 2 and {scene.source_of(pod) for pod in running} == {second}
+
+    scene.eventually(moved, "it runs on the second block", timeout_s=240)
+    assert not scene.job(ours, "long")["status"].get("failed")
+    left = [pod for pod in scene.account.kubelets()["pods"] if pod["end"]]
+    assert [(pod["end"], pod["fullGrace"], pod["checkpoints"]) for pod in left] == [("stopped", True, 1)] * 2
+
+
 # --- with pods that a test runs by hand ---------------------------------------------------------------
 
 

@@ -168,6 +168,23 @@ def test_when_it_could_start_is_a_fact_of_the_event_and_is_told_again_when_it_mo
     ]  # fmt: skip
 
 
+def test_what_was_admitted_and_waits_again_for_the_same_reason_is_told_again():
+    recorder, clock, one = Recorder(), Clock(), pod(gated=True)
+    reporter = EventReporter(recorder, now_s=clock)
+    world = world_of(pods=(one,))
+    reporter.report(report(world, waiting(one)))
+    clock.at_s = 120
+    admitted = Admit((one.uid,), "cr-1", None, reasons.AdmitReason(reasons.AdmitKind.NODE_FREE, "n"))
+    reporter.report(report(world, outcomes=(Outcome(admitted),)))
+    clock.at_s = 240
+    reporter.report(report(world, waiting(one)))
+    assert [reason for _, reason, _, _ in recorder.told] == [
+        "WaitingNoCapacity",
+        "Admitted",
+        "WaitingNoCapacity",
+    ]
+
+
 def test_a_reason_that_flickers_is_said_once_a_minute_at_most():
     recorder, clock, one = Recorder(), Clock(), pod()
     reporter = EventReporter(recorder, now_s=clock)

@@ -82,6 +82,12 @@ def test_what_was_said_before_it_was_admitted_is_not_why_it_starts_slowly():
     assert progress_line(row) == "starts, 1 of 4 pods ready."
 
 
+def test_a_reason_from_before_its_start_is_over_even_if_nobody_said_so():
+    events = [event("WaitingHeld", "no room", at="09:00:00")]
+    assert job_row(job(startTime="2026-11-18T10:00:00Z", active=4), events).reason == ""
+    assert job_row(job(startTime="2026-11-18T08:59:59Z", active=4), events).reason == "no room"
+
+
 def test_a_pod_that_waits_for_its_node_says_so_for_the_job():
     pod = {"metadata": {"uid": "p-1"}}
     row = job_row(job(active=4), [event("WaitingStarting", "Its node joins", uid="p-1")], [pod])

@@ -48,6 +48,7 @@ CALM_S = 60.0
 MOST_WAITING_IN_A_TICK = 20
 # A start that moves by less is the same start: estimates count from now, and creep.
 MOVED = timedelta(minutes=10)
+ADMITTED = "Admitted"
 _MOST_KNOWN = 50_000
 _API_VERSIONS = {"Job": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2", "PyTorchJob": "kubeflow.org/v1"}
 
@@ -93,7 +94,7 @@ _OF_NODES: dict[type, str] = {
 
 # What did not work is named for what was tried, not for what would have been done.
 _FAILED = {
-    "Admitted": "AdmissionFailed",
+    ADMITTED: "AdmissionFailed",
     "Opened": "OpeningFailed",
     "CheckpointRequested": "CheckpointRequestFailed",
     "DrainCancelled": "DrainCancelFailed",
@@ -122,7 +123,7 @@ def _told(action: Action, pods: dict[str, Pod], nodes: dict[str, Node]) -> Itera
     """Whom an action concerns, and the word for it."""
     match action:
         case Admit(uids):
-            yield from ((_pod(pods[uid]), "Admitted") for uid in uids if uid in pods)
+            yield from ((_pod(pods[uid]), ADMITTED) for uid in uids if uid in pods)
         case Evict(uid) | ForceDelete(uid) | Recreate(uid) | RequestCheckpoint(uid):
             if uid in pods:
                 yield _pod(pods[uid]), _OF_PODS[type(action)]
@@ -203,6 +204,8 @@ class EventReporter:
         if tick is None:
             return
         for event in events_of_actions(tick.world, tick.outcomes):
+            if event.reason == ADMITTED:
+                self._said.pop(event.subject, None)  # if it waits again, that is news
             self._tell(event)
         said = 0
         for event in events_of_waiting(tick.world, tick.plan.unmet):

@@ -89,10 +89,12 @@ def job_row(thing: Object, events: Iterable[Object] = (), pods: Sequence[Object]
     parts = _parts(thing)
     template = parts[0][1] if parts else {}
     state, code, reason = _state(thing, parts)
-    word = _last_word({meta["uid"], *(pod["metadata"]["uid"] for pod in pods)}, events)
+    started_at = None if spec.get("suspend") else _instant(status.get("startTime")) or _resumed_at(status)
     earliest = None
-    if word is not None and state in (JobState.WAITING, JobState.STARTING):
-        code, reason, earliest = word.code, word.sentence, word.earliest
+    if state in (JobState.WAITING, JobState.STARTING):
+        uids = {meta["uid"], *(pod["metadata"]["uid"] for pod in pods)}
+        if (word := _last_word(uids, events, since=started_at)) is not None:
+            code, reason, earliest = word.code, word.sentence, word.earliest
     deadline_s = spec.get("activeDeadlineSeconds")
     said = {**(meta.get("annotations") or {}), **((template.get("metadata") or {}).get("annotations") or {})}
     return JobRow(
@@ -106,7 +108,7 @@ def job_row(thing: Object, events: Iterable[Object] = (), pods: Sequence[Object]
         pool=((template.get("spec") or {}).get("nodeSelector") or {}).get(names.LABEL_POOL, ""),
         ready=_ready(thing),
         created_at=parse_instant(meta["creationTimestamp"]),
-        started_at=None if spec.get("suspend") else _instant(status.get("startTime")) or _resumed_at(status),
+        started_at=started_at,
         ended_at=_ended_at(status),
         expected=_duration(said.get(names.EXPECTED_DURATION))
         or (timedelta(seconds=deadline_s) if deadline_s else None),
@@ -145,11 +147,14 @@ class _Word:
     earliest: datetime | None
 
 
-def _last_word(uids: set[str], events: Iterable[Object]) -> _Word | None:
-    """The newest Event about one of these objects, if it says that it waits."""
+def _last_word(uids: set[str], events: Iterable[Object], since: datetime | None) -> _Word | None:
+    """The newest Event about one of these objects, if it says that it waits. `since`: what was said before it started
+    is over."""
     words = [_word(event) for event in events if (event.get("involvedObject") or {}).get("uid") in uids]
     last = max(words, key=lambda word: word.at, default=None)
-    return last if last is not None and last.code.startswith("Waiting") else None
+    if last is None or not last.code.startswith("Waiting") or (since is not None and last.at < since):
+        return None
+    return last
 
 
 def _word(event: Object) -> _Word:
