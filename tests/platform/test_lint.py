@@ -51,7 +51,7 @@ def test_a_finding_points_at_the_value_and_names_the_line_in_a_script() -> None:
 def test_a_file_of_an_unknown_kind_is_said_to_be_skipped() -> None:
     report = linted(compose__yaml="services: {web: {image: x}}", a__yaml=example("TR-9/good.yaml"))
     (skipped,) = report.not_linted
-    assert (skipped.file, skipped.lack) == ("compose.yaml", "skipped")
+    assert (skipped.file, skipped.reason) == ("compose.yaml", "skipped")
     assert report.linted == ("a.yaml",)
     assert report.complete
 
@@ -60,7 +60,7 @@ def test_a_file_of_an_unknown_kind_is_said_to_be_skipped() -> None:
 def test_a_file_that_is_not_yaml_is_unreadable_and_never_fixed(text: str) -> None:
     broken = f"{example('TR-2/bad.yaml')}---\n{text}"
     report = linted(a__yaml=broken)
-    assert [each.lack for each in report.not_linted] == ["unreadable"]
+    assert [each.reason for each in report.not_linted] == ["unreadable"]
     assert not report.complete
     assert rules(report) == ["TR-2"]  # what stands before the error is still looked at
     assert fix({"a.yaml": broken.encode()}) == {}
@@ -78,7 +78,7 @@ def test_a_document_of_ours_with_errors_is_said_to_be_unchecked_and_its_traps_ar
         a__yaml=ours.replace(alias, "    - alias: al2023@latest").replace("limits:", "wram: 1\n  limits:", 1)
     )
     assert rules(report) == ["TR-8"]
-    assert [each.lack for each in report.not_linted] == ["unchecked"]
+    assert [each.reason for each in report.not_linted] == ["unchecked"]
     assert "wram" in report.not_linted[0].message
 
 
@@ -498,6 +498,12 @@ def test_a_managed_node_group_of_ultraservers_is_scaled_down_too_late() -> None:
     )
     assert rules(linted(a__json=stack.replace("TYPE", "p6e-gb200.36xlarge"))) == ["TR-14"]
     assert rules(linted(a__json=stack.replace("TYPE", "p5.48xlarge"))) == []
+
+
+@pytest.mark.requirement("TR-8")
+@pytest.mark.parametrize(("alias", "found"), [("al2023", ["TR-8"]), ("windows2022@latest", [])])
+def test_an_alias_is_only_reported_where_it_can_be_pinned(alias: str, found: list[str]) -> None:
+    assert rules(linted(a__yaml=NODE_CLASS.replace("al2023@v20261101", alias))) == found
 
 
 @pytest.mark.requirement("TR-8")

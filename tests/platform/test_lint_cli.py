@@ -46,7 +46,7 @@ def test_text_says_what_where_why_with_the_source_and_how_to_mend_it(folder: Pat
     assert lines[1] == f"  why: {TRAPS['TR-8'].why} [{TRAPS['TR-8'].source}; 2026-11]"
     assert lines[2].startswith("  fix: pin a version")
     assert f"{folder}/inside/compose.yml:1:1: skipped: neither a" in result.stdout
-    assert lines[-1] == "2 warnings in 2 files; --fix mends 1; 1 skipped"
+    assert lines[-1] == "2 warnings in 2 files; 1 can be fixed with --fix; 1 skipped"
 
 
 def test_exit_codes_tell_clean_traps_and_what_could_not_be_read(folder: Path) -> None:
@@ -55,6 +55,7 @@ def test_exit_codes_tell_clean_traps_and_what_could_not_be_read(folder: Path) ->
     assert run(folder, "--fail-on", "error").exit_code == 0
     assert run(TRAPS_FOLDER / "TR-10" / "bad.json", "--fail-on", "error").exit_code == 1
     assert run(good, folder / "absent.yaml").exit_code == 2
+    assert "1 file" in run(good, f"{good.parent}/./good.yaml").stdout  # a file named twice is read once
     assert run(good, folder / ".git" / "config.yaml").exit_code == 2
     assert run().exit_code == 2
     assert run(folder, "--fix", "--diff").exit_code == 2

@@ -171,7 +171,7 @@ def _named(given: tuple[str, ...]) -> list[str]:
                 )
             names |= dict.fromkeys(inside)
         else:
-            names[name] = None
+            names[os.path.normpath(name)] = None
     return list(names)
 
 

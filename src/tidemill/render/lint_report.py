@@ -29,7 +29,7 @@ def text(report: Report) -> str:
             lines.append(f"  why: {trap.why} [{trap.source}; {trap.seen}]")
         lines.append(f"  fix: {finding.fix}{' (--fix does it)' if finding.edits else ''}")
         lines += [f"  see: {place}" for place in finding.elsewhere]
-    lines += [f"{_place(each)}: {each.lack}: {each.message}" for each in report.not_linted]
+    lines += [f"{_place(each)}: {each.reason}: {each.message}" for each in report.not_linted]
     return "\n".join([*lines, summary(report)])
 
 
@@ -39,10 +39,10 @@ def summary(report: Report) -> str:
     fixable = sum(bool(finding.edits) for finding in report.findings)
     sentence = f"{', '.join(parts)} in {_counted(len(report.linted), 'file')}"
     if fixable:
-        sentence += f"; --fix mends {fixable}"
-    for lack in ("skipped", "unreadable", "unchecked"):
-        number = len({each.file for each in report.not_linted if each.lack == lack})
-        sentence += f"; {number} {lack}" if number else ""
+        sentence += f"; {fixable} can be fixed with --fix"
+    for reason in ("skipped", "unreadable", "unchecked"):
+        number = len({each.file for each in report.not_linted if each.reason == reason})
+        sentence += f"; {number} {reason}" if number else ""
     return sentence + (f"; {len(report.suppressed)} suppressed" if report.suppressed else "")
 
 
@@ -89,7 +89,7 @@ def as_json(report: Report) -> dict[str, Any]:
                 "file": each.file,
                 "line": each.line,
                 "column": each.column,
-                "reason": each.lack,
+                "reason": each.reason,
                 "message": each.message,
             }
             for each in report.not_linted
@@ -136,8 +136,8 @@ def sarif(report: Report, only: Collection[str] = ()) -> dict[str, Any]:
     }
     notes = [
         {
-            "level": "note" if each.lack == "skipped" else "error",
-            "message": {"text": f"{each.lack}: {each.message}"},
+            "level": "note" if each.reason == "skipped" else "error",
+            "message": {"text": f"{each.reason}: {each.message}"},
             "locations": [_location(each)],
         }
         for each in report.not_linted

@@ -102,8 +102,8 @@ def second_device_plugin(nodes: str) -> str:
 
 
 def floating_image(alias: str) -> str | None:
-    """TR-8."""
-    if "@" in alias and not alias.endswith("@latest"):
+    """TR-8. Windows images cannot be pinned by alias (Karpenter's documentation, NodeClasses, 2026-11)."""
+    if ("@" in alias and not alias.endswith("@latest")) or alias.startswith("windows"):
         return None
     return (
         f"the AMI alias {quoted(alias)} changes without an edit: nodes of one pool will differ and drift; pin a"

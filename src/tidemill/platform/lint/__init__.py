@@ -40,7 +40,7 @@ def lint(
         tuple(
             each if each.file in texts else replace(each, edits=()) for each in wanted if each not in silenced
         ),
-        tuple(sorted(lack for source in sources for lack in source.not_linted)),
+        tuple(sorted(each for source in sources for each in source.not_linted)),
         tuple(source.file for source in sources if source.objects or source.is_template),
         tuple(each for each in wanted if each in silenced),
         texts,

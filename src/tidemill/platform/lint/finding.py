@@ -36,7 +36,7 @@ class Finding:
     elsewhere: tuple[str, ...] = ()  # `file:line:column` of what it clashes with
 
 
-Lack = Literal["skipped", "unreadable", "unchecked"]
+NotLintedReason = Literal["skipped", "unreadable", "unchecked"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,7 +47,7 @@ class NotLinted:
     file: str
     line: int
     column: int
-    lack: Lack
+    reason: NotLintedReason
     message: str
 
 
@@ -63,7 +63,7 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        return all(each.lack == "skipped" for each in self.not_linted)
+        return all(each.reason == "skipped" for each in self.not_linted)
 
 
 def counts(findings: Iterable[Finding]) -> dict[Severity, int]:

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from pathlib import PurePath
 from typing import Any
 
-from tidemill.platform.lint.finding import Edit, Finding, Lack, NotLinted
+from tidemill.platform.lint.finding import Edit, Finding, NotLinted, NotLintedReason
 from tidemill.spec.located_yaml import ParsedYaml, Path, parse
 from tidemill.spec.names import GROUP
 from tidemill.spec.problem import Severity
@@ -121,21 +121,21 @@ class Source:
     @property
     def may_be_fixed(self) -> bool:
         """A file that was not understood to its end is never edited."""
-        return not any(each.lack == "unreadable" for each in self.not_linted)
+        return not any(each.reason == "unreadable" for each in self.not_linted)
 
-    def lacks(self, lack: Lack, message: str, line: int = 1, column: int = 1) -> None:
-        self.not_linted.append(NotLinted(self.file, line, column, lack, message))
+    def leave_out(self, reason: NotLintedReason, message: str, line: int = 1, column: int = 1) -> None:
+        self.not_linted.append(NotLinted(self.file, line, column, reason, message))
 
 
 def read_source(file: str, content: bytes) -> Source:
     source = Source(file)
     if len(content) > MAX_FILE_BYTES:
-        source.lacks("unreadable", f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
+        source.leave_out("unreadable", f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
         return source
     try:
         source.text = content.decode("utf-8")
     except UnicodeDecodeError:
-        source.lacks("unreadable", "is not UTF-8 text")
+        source.leave_out("unreadable", "is not UTF-8 text")
         return source
     _read(source)
     return source
@@ -157,12 +157,12 @@ def _read(source: Source) -> None:
         return
     for each in broken:
         problem = each.problems[-1]
-        source.lacks("unreadable", problem.message, problem.line, problem.column)
+        source.leave_out("unreadable", problem.message, problem.line, problem.column)
     for each in parsed:
         if each.data is not None:
             _classify(source, each)
     if not parsed:
-        source.lacks("skipped", "is empty")
+        source.leave_out("skipped", "is empty")
 
 
 def _shifted(parsed: ParsedYaml, text: str) -> ParsedYaml:
@@ -198,7 +198,7 @@ def _classify(source: Source, parsed: ParsedYaml) -> None:
                 source.objects.append((Kind.KUBERNETES, Located(source, parsed, item, (index,))))
     if not known:
         line, column = parsed.start
-        source.lacks(
+        source.leave_out(
             "skipped",
             "neither a whole document of Tidemill, a Kubernetes object, Helm values nor a CloudFormation template",
             line,

@@ -33,7 +33,7 @@ def documents_of_ours(files: Inventory) -> Iterator[Finding]:
             first = errors[0]
             more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
             message = f"not all of it could be checked: {first.message}{more}; run `tidemill validate`"
-            source.lacks("unchecked", message, first.line, first.column)
+            source.leave_out("unchecked", message, first.line, first.column)
     for problem in found:
         if problem.code in TRAPS:
             yield Finding(

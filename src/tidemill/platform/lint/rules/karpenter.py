@@ -40,7 +40,7 @@ def reservations_are_selected_by_tags(files: Inventory) -> Iterator[Finding]:
 def block_nodes_are_drained_in_time(files: Inventory) -> Iterator[Finding]:
     """TR-4. Without such a pod among the files too: one that is created later would hold the drain back as well."""
     where: Path = (*TEMPLATE, "terminationGracePeriod")
-    holding = _holding(files)
+    blockers = _drain_blockers(files)
     for pool in _block_pools(files):
         message = traps.drain_outlasts_block(pool.manifest.text(*where))
         if message is not None:
@@ -49,11 +49,11 @@ def block_nodes_are_drained_in_time(files: Inventory) -> Iterator[Finding]:
                 where,
                 f"NodePool {quoted(pool.manifest.name)}: {message}",
                 edits=_set(pool, where, format_duration(traps.LONGEST_GRACE)),
-                elsewhere=holding,
+                elsewhere=blockers,
             )
 
 
-def _holding(files: Inventory) -> tuple[str, ...]:
+def _drain_blockers(files: Inventory) -> tuple[str, ...]:
     """Pods that hold a drain back: do-not-disrupt, and budgets that allow no eviction."""
     found = [
         pod.owner.place(*pod.path[:-1], "metadata", "annotations", DO_NOT_DISRUPT)
@@ -113,7 +113,7 @@ def pools_have_limits(files: Inventory) -> Iterator[Finding]:
 
 
 def cpu_limits_are_whole_nodes(files: Inventory) -> Iterator[Finding]:
-    """TR-18. The multiple below allows the same nodes, so writing it changes nothing but the reader's mind."""
+    """TR-18. The multiple below allows exactly the same nodes, so writing it is safe."""
     for pool in files.node_pools:
         written = pool.manifest.text("spec", "limits", "cpu")
         try:
