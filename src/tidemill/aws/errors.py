@@ -65,6 +65,7 @@ _GONE = (
     "InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.VersionNotFound",
     "InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed", "ResourceNotFoundException",
     "ParameterNotFound", "DBInstanceNotFound", "DBInstanceNotFoundFault", "ReplicationGroupNotFoundFault",
+    "NoSuchBucket",
 )  # fmt: skip
 
 # Auto Scaling has one code, ValidationError, for everything. Only its message says that something does not exist.

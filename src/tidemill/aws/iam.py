@@ -163,6 +163,9 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission("secretsmanager:PutSecretValue", _S, Guard.OUR_SECRETS, _SECRETS),
     Permission("rds:DescribeDBInstances", _S),
     Permission("elasticache:DescribeReplicationGroups", _S),
+    # --- the checklist: `tidemill doctor`, which needs the observer's policy too ---
+    Permission("eks:DescribeCluster", _S, Guard.USES, ("cluster/CLUSTER",)),
+    Permission("s3:GetBucketLocation", _S, Guard.READS),
 )
 
 

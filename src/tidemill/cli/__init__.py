@@ -42,6 +42,7 @@ VERBS = {
     "status": Verb("status", "status", "Show pools, nodes, blocks and pending pods."),
     "plan-blocks": Verb("plan_blocks", "plan_blocks", "Show which blocks the planner would buy, and why."),
     "why": Verb("status", "why", "Say in one sentence why a pod is pending."),
+    "doctor": Verb("doctor", "doctor", "Say what is set up, what is missing, and how to do it."),
     "inspect": Verb("inspect", "inspect", "Show what is in an AWS account: blocks, endings, traps."),
     "replay": Verb("replay", "replay", "Decide again what a controller decided, and explain it."),
     "run": Verb("run", "run", "Run the controller beside a cluster."),
