@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytest
 from pydantic import SecretStr
@@ -27,6 +27,7 @@ from tidemill.platform.secrets.check import DatabaseServer, StoredSecret
 from tidemill.render.checklist_text import finding_text, fix_text
 from tidemill.render.external_secrets import external_secret_objects
 
+T = TypeVar("T")
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 SPEC = documents(
     platform={
@@ -50,10 +51,10 @@ class World:
     has: set[str] = field(default_factory=set)
     fails: dict[str, Exception] = field(default_factory=dict)
 
-    def _answer(self, what: str, there: Any, otherwise: Any = None) -> Any:
+    def _answer(self, what: str, there: T, otherwise: Any = None) -> T:
         if what in self.fails:
             raise self.fails[what]
-        return there if what in self.has else otherwise
+        return there if what in self.has else cast(T, otherwise)
 
     def cluster(self, name: str) -> ClusterFacts | None:
         return self._answer("infra", ClusterFacts("1.33", True))
