@@ -241,7 +241,7 @@ ENGINE_CALLS = (
     "view", "admit", "mark_ready", "start_drain", "cancel_drain", "keep_for_jobs", "announce_end", "announce_node_end",
     "request_checkpoint", "evict", "delete", "restart", "scale", "is_empty", "remove_node",
     "launches", "write_launch", "purchases", "propose", "advance", "adopt", "adoptions", "remember", "meter",
-    "write_block_hours", "block_hours", "metered", "spending",
+    "write_block_hours", "block_hours", "metered", "spending", "pause", "write_pause",
 )  # fmt: skip
 CRASH_STEPS = {f"{when}:{call}" for when in ("before", "after") for call in ENGINE_CALLS}
 
