@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -9,6 +10,7 @@ import pytest
 
 from controlplane.api import Api
 from controlplane.start import ControlPlane
+from tidemill.kube.api import KubeApi
 from tidemill.kube.connect import connect
 from tidemill.kube.platform_survey import KubePlatform
 from tidemill.platform.checklist.views import NodeFacts, PodFacts, WorkloadFacts
@@ -21,8 +23,12 @@ READY = [{"type": "Ready", "status": "True"}]
 def test_the_checklist_reads_a_real_cluster(
     cluster: ControlPlane, api: Api, make_namespace: Callable[..., str]
 ):
-    engine, system = make_namespace("engine"), make_namespace("tidemill-system")
-    seen = KubePlatform(connect(str(cluster.kubeconfig), None), system)
+    with contextlib.closing(connect(str(cluster.kubeconfig), None)) as reader:
+        _look(reader, api, make_namespace("engine"), make_namespace("tidemill-system"))
+
+
+def _look(reader: KubeApi, api: Api, engine: str, system: str) -> None:
+    seen = KubePlatform(reader, system)
     assert seen.version().startswith("v1.")
     assert seen.engine_seen_at() is None
     assert list(seen.nodes()) == []
