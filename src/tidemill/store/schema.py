@@ -129,7 +129,6 @@ verdicts = Table(
     Column("envelope", Document, nullable=False),
 )
 
-# Reservations bought elsewhere, and who adopted them.
 # When people paused the engine and let it go on. Append-only: the last row counts.
 pauses = Table(
     "pauses",
@@ -141,6 +140,7 @@ pauses = Table(
     Column("reason", String, nullable=False),
 )
 
+# Reservations bought elsewhere, and who adopted them.
 adoptions = Table(
     "adoptions",
     metadata,
