@@ -82,7 +82,11 @@ def test_a_document_of_ours_with_errors_is_said_to_be_unchecked_and_its_traps_ar
     assert "wram" in report.not_linted[0].message
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("kubernetes/*.yaml")]),
+    ids=lambda path: path.stem,
+)
 def test_our_own_examples_have_no_trap(path: Path) -> None:
     report = lint({str(path): path.read_bytes()})
     assert [str(finding) for finding in report.findings] == []

@@ -11,7 +11,12 @@ from tidemill.spec.read import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BAD = sorted((EXAMPLES / "bad").glob("*.yaml"))
-GOOD = sorted([*EXAMPLES.glob("*.yaml"), *(EXAMPLES / "kubernetes").glob("*.yaml")])
+# Examples of Kubernetes' own objects are not documents: tests/platform lints them.
+GOOD = sorted(
+    path
+    for path in [*EXAMPLES.glob("*.yaml"), *(EXAMPLES / "kubernetes").glob("*.yaml")]
+    if re.search(r"^apiVersion: tidemill\.dev/", path.read_text(encoding="utf-8"), re.MULTILINE)
+)
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
