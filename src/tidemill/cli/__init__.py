@@ -37,7 +37,7 @@ VERBS = {
     "up": Verb("up", "up", "Watch the engine run a simulated day."),
     "rehearse": Verb("rehearse", "rehearse", "Run a scenario in virtual time and report what would happen."),
     "validate": Verb("documents", "validate", "Check documents and list every error with its line."),
-    "lint": Verb("lint", "lint", "Find traps in documents, manifests, Helm values, CloudFormation."),
+    "lint": Verb("lint", "lint", "Find traps in documents, manifests, charts and stacks."),
     "plan": Verb("status", "plan", "Show what the engine would do next, and why."),
     "status": Verb("status", "status", "Show pools, nodes, blocks and pending pods."),
     "plan-blocks": Verb("plan_blocks", "plan_blocks", "Show which blocks the planner would buy, and why."),
