@@ -9,7 +9,8 @@ from typing import Any
 
 from tidemill.platform.lint.edits import added, overwritten
 from tidemill.platform.lint.finding import Edit, Finding
-from tidemill.platform.lint.inventory import TEMPLATE, DevicePlugin, Inventory, NodePool, listed
+from tidemill.platform.lint.inventory import TEMPLATE, DevicePlugin, Inventory, NodePool
+from tidemill.platform.lint.pods import listed
 from tidemill.platform.lint.rules.stacks import resources_of
 from tidemill.platform.lint.rules.workloads import engine_pools
 from tidemill.platform.lint.sources import Kind, Source

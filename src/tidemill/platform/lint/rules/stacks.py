@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidemill.platform.lint.finding import Finding
-from tidemill.platform.lint.inventory import Inventory, listed
+from tidemill.platform.lint.inventory import Inventory
+from tidemill.platform.lint.pods import listed
 from tidemill.platform.lint.sources import Located
 from tidemill.spec import traps
 from tidemill.spec.located_yaml import Path

@@ -12,7 +12,8 @@ from typing import Any
 
 from tidemill.platform.lint.edits import replaced
 from tidemill.platform.lint.finding import Finding
-from tidemill.platform.lint.inventory import Inventory, walk
+from tidemill.platform.lint.inventory import Inventory
+from tidemill.platform.lint.pods import walk
 from tidemill.platform.lint.rules.stacks import resources_of
 from tidemill.platform.lint.sources import Kind, Located
 from tidemill.spec import traps

@@ -8,7 +8,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from tidemill.platform.lint.finding import Finding
-from tidemill.platform.lint.inventory import Inventory, PodSpec, amount, listed, walk
+from tidemill.platform.lint.inventory import Inventory
+from tidemill.platform.lint.pods import PodSpec, amount, listed, walk
 from tidemill.platform.lint.rules.karpenter import RESERVATION_IDS
 from tidemill.platform.lint.sources import Located
 from tidemill.spec import traps
