@@ -114,7 +114,7 @@ def by_tidemill(plane: ControlPlane, folder: Path, count: int, seed: int) -> Lau
 def by_karpenter(plane: ControlPlane, folder: Path, binary: Path, count: int, seed: int) -> Launched:
     api = plane.admin()
     file = folder / "instance_types.json"
-    file.write_text(json.dumps([_as_kwok(kind) for kind in types().values()]))
+    file.write_text(json.dumps([as_kwok(kind) for kind in types().values()]))
     karpenter_kwok.install(api)
     with karpenter_kwok.running(binary, plane, INSTANCE_TYPES_FILE_PATH=str(file)) as (pid, metrics):
         synced = lambda: karpenter_kwok.is_synced(metrics)  # noqa: E731
@@ -129,7 +129,7 @@ def by_karpenter(plane: ControlPlane, folder: Path, binary: Path, count: int, se
         return watch("Karpenter", api, batch(count, seed, {"karpenter.sh/nodepool": "bench"}), nodes, pid)
 
 
-def _as_kwok(kind: InstanceType) -> dict[str, Any]:
+def as_kwok(kind: InstanceType) -> dict[str, Any]:
     """Less our usual daemon pods, as `tidemill run` reckons: there is no DaemonSet that Karpenter could count."""
     room = {
         name: amount(kind.allocatable, name) - amount(USUAL_DAEMONS, name) for name, _ in kind.allocatable

@@ -14,6 +14,7 @@ from tidemill.cli.session import cloud_of
 from tidemill.controller.beside import TimedExecutor
 from tidemill.controller.dry_run import ReadOnlyCloud, ReadOnlyCluster, ReadOnlyLedger
 from tidemill.controller.metrics import Metrics
+from tidemill.controller.shadow import Assumptions, ShadowCloud, ShadowCluster, ShadowLedger, ShadowReporter
 from tidemill.controller.wakes import Wakes
 from tidemill.engine.clock import MappedClock
 from tidemill.engine.loop import Engine
@@ -40,11 +41,12 @@ class Engines:
 
     def __init__(
         self, aws: Aws, api: KubeApi, clock: MappedClock, cluster: KubeCluster, ledger: Ledger, metrics: Metrics,
-        wakes: Wakes, *, dry_run: bool, once: bool, buys: bool = True,
+        wakes: Wakes, *, dry_run: bool, once: bool, buys: bool = True, shadow: ShadowReporter | None = None,
     ) -> None:  # fmt: skip
+        """`shadow`: it is told what the engine's view assumes; needs `dry_run`."""
         self._aws, self._api, self._clock, self._cluster = aws, api, clock, cluster
         self._ledger, self._metrics, self._wakes = ledger, metrics, wakes
-        self._dry_run, self._once, self._buys = dry_run, once, buys
+        self._dry_run, self._once, self._buys, self._shadow = dry_run, once, buys, shadow
 
     def engine_of(self, spec: Spec, go_on: Callable[[], bool]) -> Engine:
         dry = self._dry_run
@@ -53,6 +55,11 @@ class Engines:
         provisioned = cloud_of(self._aws, spec, self._clock, ledger, INSTANCES_KEPT)
         cloud: Cloud = ReadOnlyCloud(provisioned) if dry else provisioned
         cluster: Cluster = ReadOnlyCluster(self._cluster) if dry else self._cluster
+        if self._shadow is not None:
+            assumed = self._shadow.assumed = Assumptions(spec)
+            cloud = ShadowCloud(provisioned, self._cluster, assumed)
+            ledger = ShadowLedger(self._ledger, provisioned, self._clock, assumed)
+            cluster = ShadowCluster(self._cluster, assumed)
         return Engine(
             spec, self._clock, cloud, cluster, ledger,
             executor=self._executor(), reconciler=None if dry else self._reconcilers(spec, provisioned),

@@ -34,6 +34,7 @@ from tidemill.controller.metrics import Metrics
 from tidemill.controller.node_phases import PhaseReporter
 from tidemill.controller.object_events import EventReporter
 from tidemill.controller.object_status import StatusWriter
+from tidemill.controller.shadow import ShadowReporter
 from tidemill.controller.startup import DrainerWatch, Patience, Stopped, check_synced
 from tidemill.controller.stopping import StopSignal
 from tidemill.controller.wakes import Wakes
@@ -46,6 +47,7 @@ from tidemill.kube.lease import LeaseElector
 from tidemill.kube.node_phases import NodePhasePublisher
 from tidemill.kube.own_objects import OwnObjects
 from tidemill.model.errors import SpecError
+from tidemill.render.shadow_text import shadow_text
 from tidemill.spec import Spec
 from tidemill.spec.compute_pool import Provisioner
 from tidemill.store.memory import MemoryLedger
@@ -86,6 +88,9 @@ class RunOptions:
     record: str | None = None
     record_max_mb: int = 512
     purchaser_apart: bool = False  # `tidemill purchaser` submits what is approved
+    shadow: bool = False
+    report_every_s: float = 86400.0
+    report_to: str | None = None
 
 
 class ControllerProcess:
@@ -154,7 +159,8 @@ class ControllerProcess:
         drainers = DrainerWatch(
             lambda: find_drainers(api, _provisioners(self._version().spec)), options.accepted
         )
-        patience.until("the API server", drainers.refuse)
+        # A shadow is there to stand beside another: it only says who that is.
+        patience.until("the API server", drainers.warn if options.shadow else drainers.refuse)
         cluster = self._cluster = KubeCluster(api, clock, wake=self._wakes)
         cluster.start()
         stack.callback(cluster.stop)
@@ -184,6 +190,7 @@ class ControllerProcess:
             metrics,
             known,
         ]
+        shadow = self._open_shadow(stack, reporters) if options.shadow else None
         if options.record:
             reporters.append(self._record(stack, Path(options.record)))
         alerts: AlertReporter | None = None
@@ -204,7 +211,7 @@ class ControllerProcess:
                 reporters.append(self._write_status(stack, api, clock, recorder, self._objects))
         engines = Engines(
             aws, api, clock, cluster, ledger, metrics, self._wakes,
-            dry_run=options.dry_run, once=options.once, buys=not options.purchaser_apart,
+            dry_run=options.dry_run, once=options.once, buys=not options.purchaser_apart, shadow=shadow,
         )  # fmt: skip
         loop = self._loop = ControlLoop(engines.engine_of, self._version, self._wakes, clock, reporters)
         if elector is None:  # a dry run: nobody has to lead to look
@@ -226,6 +233,16 @@ class ControllerProcess:
             self._read_events(stack, QueueThread(queue.poll, lambda: leadership.go_on))
         self._lead(leadership, loop, alerts)
         return self._code
+
+    def _open_shadow(self, stack: ExitStack, reporters: list[Reporter]) -> ShadowReporter:
+        options = self._options
+        target = Path(options.report_to) if options.report_to else None
+        shadow = ShadowReporter(
+            timedelta(seconds=options.report_every_s), lambda report: click.echo(shadow_text(report)), target
+        )
+        stack.callback(shadow.tell)
+        reporters.append(shadow)
+        return shadow
 
     def _record(self, stack: ExitStack, folder: Path) -> FlightRecorder:
         flight = self._flight = FlightRecorder(folder, self._options.record_max_mb * 2**20)

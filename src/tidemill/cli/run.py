@@ -19,6 +19,7 @@ from tidemill.cli.terminal import duration_s
 from tidemill.model.errors import SpecError
 
 LEASE_S = 30.0
+REPORT_EVERY_S = 86400.0
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
@@ -115,6 +116,21 @@ _LOG_FORMAT = _option(
     "--dry-run", is_flag=True, help="Decide and log what would be done. Nothing is written anywhere."
 )
 @_option(
+    "--shadow",
+    is_flag=True,
+    help="Like --dry-run, beside another set-up: report what would be done if its nodes were Tidemill's.",
+)
+@_option(
+    "--report-every",
+    "report_every_s",
+    callback=duration_s,
+    metavar="TIME",
+    help="With --shadow: print the report this often, and at the end. [default: 24h]",
+)
+@_option(
+    "--report-to", metavar="FILE", help="With --shadow: append each report to this file, as a line of JSON."
+)
+@_option(
     "--record",
     metavar="DIR",
     help="Keep every tick there, for `tidemill replay`. It holds no secrets; it never stops the engine.",
@@ -148,6 +164,8 @@ def run(ctx: click.Context, /, **given: Any) -> None:  # fmt: skip
     except ImportError as error:
         raise SpecError(f"a controller needs {error.name}: pip install 'tidemill[aws,kube]'") from None
     _prepare(given, verbose=given.pop("verbose"))
+    given["dry_run"] = given["dry_run"] or given["shadow"]
+    given["report_every_s"] = given["report_every_s"] or REPORT_EVERY_S
     ctx.exit(ControllerProcess(RunOptions(**given)).run())
 
 

@@ -64,6 +64,7 @@ class FlightRecorder(Worker):
             self._thread.join(STOP_WITHIN_S)
 
     def _run(self) -> None:
+        began_s = time.process_time()
         while True:
             try:
                 self._keep(self._waiting.get(timeout=IDLE_S))
@@ -73,6 +74,10 @@ class FlightRecorder(Worker):
                 if self._stopping.is_set():
                     break
         self._close()
+        log.info(
+            "the recording ends", folder=str(self._folder), kept=self.kept, lost=self.lost,
+            cpu_s=round(time.thread_time(), 3), of_cpu_s=round(time.process_time() - began_s, 3),
+        )  # fmt: skip
 
     def _keep(self, report: TickReport) -> None:
         if self._now_s() < self._retry_at_s:

@@ -114,8 +114,10 @@ def pod_history(ticks: Iterable[ReplayedTick], named: str) -> Iterator[PodChapte
 
 
 def _is_meant(pod: Pod, named: str) -> bool:
-    workload = pod.workload.rpartition("/")[2]
-    return named in (pod.name, pod.full_name, pod.workload, workload, f"{pod.namespace}/{workload}")
+    """A workload is named in full, by its name, Kind/name or namespace/name."""
+    kind, workload = pod.workload.partition("/")[0], pod.workload.rpartition("/")[2]
+    of_workload = (pod.workload, workload, f"{kind}/{workload}", f"{pod.namespace}/{workload}")
+    return named in (pod.name, pod.full_name) or (bool(workload) and named in of_workload)
 
 
 def _of_pod(pod: Pod) -> str:
