@@ -98,7 +98,11 @@ def test_other_documents_are_compared_and_the_words_say_what_that_means(
     other.write_text(yaml.safe_dump_all(documents))
     out = asked("replay", recorded, "--with", other)
     assert "The recorded world does not react to the other documents" in out
-    body = json.loads(asked("replay", recorded, "--with", other, "--json"))["decisions"]
+    assert "How it would have gone" in out
+    assert "jobs finished" in out
+    compared = json.loads(asked("replay", recorded, "--with", other, "--json"))
+    assert compared["rehearsals"]["others"]["jobs"]
+    body = compared["decisions"]
     assert body["differ"] > 0
     assert any("StartDrain" in said for one in body["first_differences"] for said in one["only_others"])
 
@@ -131,3 +135,20 @@ def test_what_cannot_be_read_is_named_on_stderr(
     captured = capsys.readouterr()
     assert "Every plan is identical" in captured.out
     assert "not read: 00000002.tidemill" in captured.err
+
+
+@pytest.mark.requirement("PE-22")
+def test_a_rehearsal_begins_with_what_was_recorded(recorded: Path, asked: Asked):
+    *_, last = Recording(recorded).ticks()
+    body = json.loads(asked("rehearse", "--from", recorded, "--for", "6h", "--json"))
+    assert body["start"].startswith(f"{last.world.now:%Y-%m-%dT%H:%M}")
+    assert body["simulated_hours"] == 6
+    assert body["invariant_violations"] == []
+
+
+@pytest.mark.requirement("PE-22")
+def test_a_beginning_is_named_once_and_its_options_need_one(recorded: Path, asked: Asked):
+    assert "--at and --for go with --from" in asked("rehearse", "demo", "--for", "6h", code=2)
+    assert "leave one out" in asked("rehearse", "demo", "--from", recorded, "--from-live", code=2)
+    assert "--from-live needs the documents" in asked("rehearse", "--from-live", code=2)
+    assert "name a SCENARIO" in asked("rehearse", code=2)

@@ -29,6 +29,9 @@ def test_a_recorded_run_gives_identical_plans(
         name = f"train-{number}"
         create(api, namespace, job(name, parallelism=2, gpus=2, lasts="5m"))
         eventually(partial(job_is_complete, api, namespace, name), timeout_s=180, what=f"{name} completes")
+        if number == 0:
+            live = json.loads(_rehearsed(scene, "--from-live", str(scene.files)))
+            assert live["nodes"], "the node that is there is carried over"
     eventually(lambda: not api.items("/api/v1/nodes"), timeout_s=120, what="the node is gone")
     assert controller.metric('tidemill_recording_ticks{result="lost"}') == 0
     assert controller.metric("tidemill_recording_good") == 1
@@ -43,3 +46,8 @@ def test_a_recorded_run_gives_identical_plans(
     assert share < 15  # a busy machine: the figure itself is in docs/guides/benchmarks.md
     story = scene.tidemill("replay", str(folder), "--pod", "Job/train-0")
     assert "running on" in story
+    assert json.loads(_rehearsed(scene, "--from", str(folder)))["invariant_violations"] == []
+
+
+def _rehearsed(scene: Stage, *arguments: str) -> str:
+    return scene.tidemill("rehearse", *arguments, "--for", "2h", "--json", code=None)

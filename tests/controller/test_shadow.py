@@ -81,7 +81,7 @@ def shadow(running: Running, reporter: ShadowReporter, theirs: Theirs) -> None:
             ShadowLedger(ledger, cloud, clock, assumed),
         )  # fmt: skip
 
-    running.loop._engine_of = engine_of  # type: ignore[assignment]
+    running.loop._engine_of = engine_of
 
 
 def test_wishes_are_told_once_each_and_nothing_is_written(tmp_path: Path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -20,6 +21,11 @@ from tidemill.model.errors import SpecError
 if TYPE_CHECKING:
     from tidemill.recording.reader import RecordedTick, Recording
     from tidemill.recording.replay import ReplayedTick
+    from tidemill.sim.scenario.outcome import Outcome
+    from tidemill.spec import Spec
+
+# Less of a recording shows no course of things.
+SHORTEST_REHEARSAL = timedelta(hours=1)
 
 
 @click.command(short_help="Decide again what a controller decided, and explain it.")
@@ -132,7 +138,7 @@ def _one_instant(recording: Recording, at: str, pod: str | None) -> tuple[dict[s
     from tidemill.report import next_steps, pods, status
     from tidemill.report.rows import plain
 
-    tick = _decided(_tick_at(recording, at))
+    tick = _decided(tick_at(recording, at))
     recorded = tick.recorded
     spec, world, head = recorded.spec, recorded.world, instant_head(tick)
     body: dict[str, Any] = {
@@ -170,7 +176,7 @@ def _decided(tick: RecordedTick) -> ReplayedTick:
     return next(replay([tick]))
 
 
-def _tick_at(recording: Recording, at: str) -> RecordedTick:
+def tick_at(recording: Recording, at: str) -> RecordedTick:
     from tidemill.recording.replay import at_instant
 
     instant = _instant(recording, at)
@@ -194,20 +200,9 @@ def _instant(recording: Recording, at: str) -> datetime:
         of_day = time.fromisoformat(at)
     except ValueError:
         raise SpecError(f"--at: '{at}' is no instant; write 2026-11-18T03:12:00Z, or 03:12 (UTC)") from None
-    last = _last_instant(recording)
+    last = last_tick(recording).world.now
     found = last.replace(hour=of_day.hour, minute=of_day.minute, second=of_day.second, microsecond=0)
     return found if found <= last else found - timedelta(days=1)
-
-
-def _last_instant(recording: Recording) -> datetime:
-    """Only the last segments are read."""
-    far = datetime(9999, 1, 1, tzinfo=UTC)
-    last = None
-    for tick in recording.ticks(since=far):
-        last = tick.world.now
-    if last is None:
-        raise SpecError(f"{recording.path}: the recording has no tick")
-    return last
 
 
 # --- other documents --------------------------------------------------------------------------------------
@@ -216,12 +211,43 @@ def _last_instant(recording: Recording) -> datetime:
 def _compared(recording: Recording, at: str | None, others: tuple[str, ...]) -> tuple[dict[str, Any], str]:
     from tidemill.cli.loading import load_spec
     from tidemill.recording.replay import compare
-    from tidemill.render.replay_text import comparison_json, comparison_text
+    from tidemill.render.replay_text import comparison_json, comparison_text, rehearsals_text
 
     spec, _ = load_spec(others)
     since = None if at is None else _instant(recording, at)
     found = compare(_from(recording, since), spec)
-    return {"decisions": comparison_json(found)}, comparison_text(found)
+    body, text = {"decisions": comparison_json(found)}, comparison_text(found)
+    sides = _rehearsed(recording, since, spec)
+    if sides is not None:
+        body["rehearsals"] = {name: outcome.as_json() for name, outcome in sides.items()}
+        text += "\n\n" + rehearsals_text(sides)
+    return body, text
+
+
+def _rehearsed(recording: Recording, since: datetime | None, spec: Spec) -> dict[str, Outcome] | None:
+    """From the first world on, with the jobs that came, by either set of documents. None: it is too short."""
+    from tidemill.cli.beginning import arrivals_in, print_not_carried_over, scenario_from
+    from tidemill.cli.rehearse import run
+    from tidemill.sim.scenario.rehearsal import Rehearsal
+
+    beginning, last = arrivals_in(_from(recording, since))
+    first = next(_from(recording, since), None)
+    if beginning is None or last is None or first is None:
+        return None
+    length = last - beginning.world.now
+    if length < SHORTEST_REHEARSAL:
+        return None
+    scenario = scenario_from(beginning.world.now, _whole_seconds(length), None)
+    found: dict[str, Outcome] = {}
+    for name, used in (("recorded", first.spec), ("others", spec)):
+        rehearsal = Rehearsal(used, scenario, 1, initial=beginning)
+        print_not_carried_over(rehearsal.not_carried_over if name == "recorded" else ())
+        found[name] = run(rehearsal, (str(recording.path),))
+    return found
+
+
+def _whole_seconds(length: timedelta) -> timedelta:
+    return timedelta(seconds=int(length.total_seconds()))
 
 
 def _from(recording: Recording, since: datetime | None) -> Iterator[RecordedTick]:
@@ -232,7 +258,7 @@ def _from(recording: Recording, since: datetime | None) -> Iterator[RecordedTick
 
 
 def _exported(recording: Recording, at: str | None, target: Path) -> tuple[dict[str, Any], str]:
-    tick = _tick_at(recording, at) if at is not None else _worth_a_report(recording)
+    tick = tick_at(recording, at) if at is not None else _worth_a_report(recording)
     try:
         _export(tick, target)
     except OSError as error:
@@ -244,6 +270,14 @@ def _exported(recording: Recording, at: str | None, target: Path) -> tuple[dict[
         body,
         f"{target}: {why}, {when}, {target.stat().st_size:,} bytes. Read it with: tidemill replay {target}",
     )
+
+
+def last_tick(recording: Recording) -> RecordedTick:
+    """Only the last segments are read."""
+    newest = deque(recording.ticks(since=datetime(9999, 1, 1, tzinfo=UTC)), maxlen=1)
+    if not newest:
+        raise SpecError(f"{recording.path}: the recording has no tick")
+    return newest[0]
 
 
 def _worth_a_report(recording: Recording) -> RecordedTick:

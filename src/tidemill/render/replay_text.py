@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from tidemill import __version__
 from tidemill.recording.replay import Agreement, Comparison, PodChapter, ReplayedTick, Side, actions_of
-from tidemill.render.figures import counted, hours
+from tidemill.render.figures import counted, hours, usd
+from tidemill.sim.scenario.outcome import JobRow, Outcome
 
 _MOST_ACTIONS = 5
 
@@ -138,6 +139,36 @@ def comparison_text(found: Comparison) -> str:
         lines += [f"    recorded: {said}" for said in one.only_then[:_MOST_ACTIONS]]
         lines += [f"    others:   {said}" for said in one.only_with[:_MOST_ACTIONS]]
     return "\n".join(lines)
+
+
+def rehearsals_text(sides: Mapping[str, Outcome]) -> str:
+    """How it would have gone: two rehearsals from the first recorded world, side by side."""
+    rows: list[tuple[str, Callable[[Outcome], str]]] = [
+        ("safe", lambda one: "yes" if one.verdict.safe else "NO"),
+        ("served", lambda one: "yes" if one.verdict.served else "NO"),
+        ("cost", lambda one: usd(one.cost_usd["total"])),
+        ("of that idle", lambda one: usd(one.cost_usd["idle"])),
+        ("nodes launched", lambda one: f"{len(one.nodes):,}"),
+        (
+            "jobs finished",
+            lambda one: f"{sum(job.state == 'finished' for job in one.jobs):,} of {len(one.jobs):,}",
+        ),
+        ("hours waited", lambda one: hours(sum(_waited_h(job, one.end) for job in one.jobs))),
+        ("evictions", lambda one: f"{len(one.evictions):,}"),
+        ("pods killed", lambda one: f"{len(one.kills):,}"),
+    ]
+    lines = [
+        "How it would have gone: rehearsals from the first recorded world, with the jobs that came. Machines, markets",
+        "and durations are simulated: compare the two with each other, not with what happened.",
+        "",
+        f"{'':28}{'recorded':>16}{'others':>16}",
+    ]
+    lines += [f"{name:28}{read(sides['recorded']):>16}{read(sides['others']):>16}" for name, read in rows]
+    return "\n".join(lines)
+
+
+def _waited_h(job: JobRow, end: datetime) -> float:
+    return ((job.started or end) - job.arrived).total_seconds() / 3600
 
 
 def _hours(side: Side) -> str:

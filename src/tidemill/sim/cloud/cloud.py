@@ -9,10 +9,11 @@ reservations, on_demand_reservations, launches, instances, scaling_groups, node_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tidemill.catalog import Catalog
-from tidemill.model.capacity import Reservation, SourceKind
+from tidemill.model.capacity import Reservation, ReservationState, SourceKind
 from tidemill.model.errors import Gone, NoCapacity, NotAllowed, Refused
 from tidemill.model.labels import Pairs
 from tidemill.model.nodes import Instance, InstanceState
@@ -24,7 +25,7 @@ from tidemill.sim.cloud.extensions import ExtensionPurchase, ExtensionPurchases
 from tidemill.sim.cloud.faults import ArmedFaults
 from tidemill.sim.cloud.faulty_account import FaultyAccount
 from tidemill.sim.cloud.instances import InstanceHistory, Instances
-from tidemill.sim.cloud.launches import Launches, RefusedLaunch
+from tidemill.sim.cloud.launches import Launches, RefusedLaunch, spot_usd_h
 from tidemill.sim.cloud.market import OfferMarket, OtherRegions
 from tidemill.sim.cloud.node_groups import NodeGroups
 from tidemill.sim.cloud.on_demand_reservations import OnDemandReservations
@@ -33,6 +34,7 @@ from tidemill.sim.cloud.reservations import Reservations, owned_reservation
 from tidemill.sim.cloud.scaling_groups import ScalingGroups
 from tidemill.sim.timeline import Journal, Timeline
 from tidemill.sim.wakes import Wakes
+from tidemill.spec import names
 from tidemill.spec.scenario import Market, OwnedReservation
 
 # The account number of AWS's own examples, which nobody owns.
@@ -217,6 +219,35 @@ class SimCloud(FaultyAccount):
         if shared_by:
             self.shared_by[reservation.id] = shared_by
         return reservation.id
+
+    def restore_reservation(self, reservation: Reservation) -> None:
+        """One as AWS showed it before the simulation began."""
+        begun = reservation.start <= self._timeline.now()
+        state = ReservationState.SCHEDULED
+        self._reservations.open(replace(reservation, state=state, available=0, listed=True))
+        if not begun:
+            return
+        fresh = self._reservations.get(reservation.id)
+        assert fresh is not None and fresh.state is ReservationState.ACTIVE
+
+    def restore_instance(self, instance: Instance) -> bool:
+        """One that ran before the simulation began. False: its reservation has no slot for it."""
+        usd_h = 0.0
+        if instance.source.id:
+            held = self._reservations.get(instance.source.id)
+            if held is None or held.available < 1:
+                return False
+            self._reservations.take(instance.source.id, 1)
+        else:
+            kind = self._catalog.types.get(instance.instance_type)
+            spot = instance.source.kind is SourceKind.SPOT
+            usd_h = 0.0 if kind is None else (spot_usd_h(kind) if spot else kind.on_demand_usd_h) or 0.0
+        tags = {
+            names.TAG_OWNER: instance.owner, names.TAG_POOL: instance.pool, names.TAG_INTENT: instance.intent_id,
+            names.TAG_PROVISIONER: instance.provisioner,
+        }  # fmt: skip
+        self._instances.restore(instance, usd_h, tuple(sorted(tags.items())))
+        return True
 
     def _check_ours_to_tag(self, reservation_id: str) -> None:
         if account := self.shared_by.get(reservation_id):

@@ -151,6 +151,19 @@ class Instances:
         boot = timedelta(seconds=1) if self.boot_at_once else history.delays.boot
         self._timeline.after(boot, lambda: self._run(history))
 
+    def restore(self, instance: Instance, usd_h: float, tags: Pairs) -> None:
+        """One that ran before the simulation began; it is paid for from now on."""
+        history = InstanceHistory(
+            instance, usd_h, _Delays.of(self._seed, instance.id), instance.intent_id, tags,
+            running_at=self._timeline.now(),
+        )  # fmt: skip
+        self.instance_histories[instance.id] = self._live[instance.id] = history
+        self.live_at[_place(instance)] += 1
+        self.version += 1
+        if usd_h:
+            self._meter(history).start(usd_h, self._timeline.now())
+        self._list(history)
+
     def tag(self, instance_id: str, tags: Pairs) -> None:
         """These are its tags from now on."""
         history = self.instance_histories[instance_id]

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from tidemill.catalog import Catalog
 from tidemill.model.labels import Taint
-from tidemill.model.nodes import Instance
+from tidemill.model.nodes import Instance, KubeNode
 from tidemill.model.pods import Pod, PodPhase, PodShape, Terms
 from tidemill.model.reasons import DrainReason
 from tidemill.model.resources import Amounts
@@ -257,6 +257,26 @@ class SimCluster(ClusterTruth):
 
     def stop_service(self, name: str) -> None:
         self._services.stop(name)
+
+    # --- what was there before the simulation began --------------------------------------------------
+
+    def restore_node(self, instance: Instance, kube: KubeNode) -> str:
+        return self._nodes.restore(instance, kube)
+
+    def restore_job(self, job: JobTruth, pods: Sequence[Pod]) -> None:
+        self._jobs.restore(job, pods)
+        for pod in pods:
+            self._kubelets.restore(pod)
+
+    def restore_service(self, truth: ServiceTruth, pods: Sequence[Pod]) -> None:
+        self._services.restore(truth, pods)
+        for pod in pods:
+            self._kubelets.restore(pod)
+
+    def restore_pod(self, pod: Pod) -> None:
+        """One that no controller of the simulation minds. It runs until somebody stops it."""
+        self._api.put_pod(pod)
+        self._kubelets.restore(pod)
 
     def create_pod(
         self,

@@ -6,7 +6,7 @@ their nodes until somebody stops them, as in a real cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -69,6 +69,23 @@ class Jobs:
         for index in range(stream.nodes):
             self._create(job, index)
         return job
+
+    def restore(self, job: JobTruth, pods: Sequence[Pod]) -> None:
+        """A job that was there before the simulation began, with its pods as they were. Work done counts."""
+        self.by_name[job.name] = job
+        job.members = {index: pod.uid for index, pod in enumerate(pods)}
+        for pod in pods:
+            self._api.put_pod(pod)
+            if pod.node:
+                job.sources.add(source_of(self._api.node(pod.node)))
+        for index in range(len(pods), job.pods):
+            self._create(job, index)
+        if not self._all_running(job):
+            return
+        began = max(pod.started_at or self._api.timeline.now() for pod in pods)
+        job.state, job.started = "running", began
+        now, end = self._api.timeline.now(), job.begin(began, source_of(self._api.node(pods[0].node)))
+        self._finish[job.name] = self._api.timeline.at(max(end, now), lambda: self._finished(job))
 
     def _shape(self, stream: JobStream) -> PodShape:
         known = self._shape_of.get(id(stream))

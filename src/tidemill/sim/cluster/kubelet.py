@@ -149,6 +149,16 @@ class Kubelets:
         if owner is not None:
             owner.pod_started(running)
 
+    def restore(self, pod: Pod) -> None:
+        """What is under way for a pod that was there before the simulation began goes on."""
+        now = self._api.timeline.now()
+        if pod.deleting_until is not None:
+            self._leaving_since[pod.uid] = now
+            self._api.timeline.at(max(pod.deleting_until, now), lambda: self._exit(pod.uid))
+        elif pod.node and pod.phase is PodPhase.PENDING:
+            start_s = stream(self._seed, "start", pod.uid).randint(*_START_S)
+            self._api.timeline.after(timedelta(seconds=start_s), lambda: self._start(pod.uid))
+
     # --- stop ---------------------------------------------------------------------------------------
 
     def changes_anything(self, pod: Pod, grace_s: int | None) -> bool:

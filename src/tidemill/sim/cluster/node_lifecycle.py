@@ -222,6 +222,35 @@ class NodeLifecycle:
         self._api.journal.add("node-check-passed", truth.name, "every device answers")
         self._api.wake(f"{truth.name} passed its check")
 
+    def restore(self, instance: Instance, kube: KubeNode) -> str:
+        """A node that was there before the simulation began: its name here. What it lacks comes as for any other."""
+        name, kind = self.node_name(instance.id), self._catalog.types[instance.instance_type]
+        starting = any(taint.key == names.TAINT_STARTUP for taint in kube.taints)
+        registered = kind.accelerator is None or any(
+            resource == kind.accelerator.resource for resource, _ in kube.allocatable
+        )
+        truth = NodeTruth(
+            instance.id, name, instance.pool, instance.source.label, instance.instance_type, instance.launched_at,
+            self._made_from(instance.pool), self.end_at_launch(instance), kube.joined_at,
+            kube.accelerators_registered_at or (kube.joined_at if registered else None),
+            kube.joined_at if kube.check == "passed" else None,
+            None if starting else kube.opened_at or kube.joined_at, kube.draining_since, kube.drain_reason,
+        )  # fmt: skip
+        self.history[instance.id] = self.by_name[name] = truth
+        labels = {**dict(kube.labels), names.LABEL_HOSTNAME: name}
+        node = replace(
+            kube, name=name, instance_id=instance.id, labels=tuple(sorted(labels.items())), ready=True
+        )
+        self._api.add_node(node, kind.allocatable)
+        if not registered:
+            self._api.timeline.after(
+                self._draw("register", instance.id, REGISTER_S), lambda: self._register(truth, kind)
+            )
+        elif starting and kube.check != "failed":
+            self._api.timeline.after(self._draw("check", instance.id, CHECK_S), lambda: self._check(truth))
+        self.on_joined(name)
+        return name
+
     # --- down ---------------------------------------------------------------------------------------
 
     def fail_gpu(self, target: str) -> str:

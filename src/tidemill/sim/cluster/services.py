@@ -55,6 +55,19 @@ class Services:
             self._reconcile(truth, replica_set)
         return truth
 
+    def restore(self, truth: ServiceTruth, pods: Sequence[Pod]) -> None:
+        """A service that was there before the simulation began, with its pods as they were."""
+        (replica_set,) = truth.sets
+        self.by_name[truth.name] = truth
+        self._set_of[replica_set.workload] = truth, replica_set
+        for pod in pods:
+            replica_set.members[pod.uid] = replica_set.revision
+            self._api.put_pod(pod)
+        truth.record(self._api.timeline.now(), self._ready(replica_set))
+        truth.full_once = truth.reached = truth.ready >= truth.minimum
+        self._changed(truth)
+        self._reconcile(truth, replica_set)
+
     def stop(self, name: str) -> None:
         """Somebody deleted it: its pods end with their own grace and are not replaced."""
         truth = self.by_name[name]

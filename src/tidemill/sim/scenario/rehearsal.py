@@ -32,6 +32,7 @@ from tidemill.sim.invariants import Invariants, Truth
 from tidemill.sim.invariants.truth import Violation
 from tidemill.sim.karpenter.controller import SimKarpenter, bootable
 from tidemill.sim.scenario.crash import Crashing, CrashPoints, EngineCrashed
+from tidemill.sim.scenario.initial_state import Beginning, begin_with
 from tidemill.sim.scenario.reason_history import ReasonHistory
 from tidemill.sim.scenario.recorder import AlertRecorder, GpuRecorder
 from tidemill.sim.scenario.script import schedule_scenario
@@ -70,9 +71,10 @@ class Rehearsal:
         planner_executor: Callable[[], PlannerExecutor] = InlineExecutor,
         through: Callable[[Rehearsal], ProvisionedCloud] | None = None,
         suspended_jobs: bool = False,
+        initial: Beginning | None = None,
     ) -> None:
         """`through`: how the engine reaches the account, such as over the wire; None: in process. `suspended_jobs`:
-        Jobs are held by suspension, as in a real cluster."""
+        Jobs are held by suspension, as in a real cluster. `initial`: what is there when it begins."""
         self.spec, self.scenario, self.seed = spec, scenario, seed
         self.start = scenario.spec.start
         self.end = self.start + scenario.spec.duration
@@ -106,6 +108,11 @@ class Rehearsal:
                 self.timeline.at(bought, partial(self._add_reservation, owned))
             else:
                 self._add_reservation(owned)
+        self.not_carried_over = (
+            ()
+            if initial is None
+            else begin_with(initial, spec, self.cloud, self.cluster, self.ledger, self.timeline)
+        )
         schedule_scenario(scenario, seed, self)
         again = _with_another_past(decide)
         self._truth = Truth(
