@@ -100,7 +100,7 @@ def test_a_folder_that_vanishes_is_made_again(tmp_path: Path):
     recorder = FlightRecorder(folder, LIMIT, now_s=hands)
     recorder._keep(ticks[0])
     shutil.rmtree(folder)
-    recorder._failed("somebody removed it")
+    recorder._failed(OSError("somebody removed it"))
     hands.at_s += RETRY_S
     recorder._keep(ticks[1])
     recorder._close()

@@ -40,6 +40,7 @@ class FlightRecorder(Worker):
         self.kept = 0
         self.lost = 0
         self.trouble = ""  # why nothing is kept just now
+        self._told: tuple[str, int | None] | None = None  # which trouble the log has
         self._behind = False
 
     @property
@@ -86,15 +87,15 @@ class FlightRecorder(Worker):
         try:
             self._write(report)
         except OSError as error:
-            self._failed(error.strerror or str(error))
+            self._failed(error)
         except Exception as bug:  # of ours: the engine goes on, and so does the thread
             log.exception("a tick cannot be recorded")
-            self._failed(type(bug).__name__)
+            self._failed(bug)
         else:
             self.kept += 1
             if self.trouble:
                 log.info("ticks are recorded again", folder=str(self._folder))
-                self.trouble = ""
+                self.trouble, self._told = "", None
 
     def _write(self, report: TickReport) -> None:
         if self._recorder is None:
@@ -115,14 +116,18 @@ class FlightRecorder(Worker):
         try:
             self._recorder.flush()
         except OSError as error:
-            self._failed(error.strerror or str(error))
+            self._failed(error)
 
-    def _failed(self, why: str) -> None:
+    def _failed(self, error: Exception) -> None:
         self.lost += 1
         self._retry_at_s = self._now_s() + RETRY_S
-        if why != self.trouble:
-            log.error("ticks cannot be recorded; the engine goes on", folder=str(self._folder), why=why)
-        self.trouble = why
+        kind = type(error).__name__, getattr(error, "errno", None)
+        self.trouble = getattr(error, "strerror", None) or str(error) or kind[0]
+        if kind != self._told:
+            log.error(
+                "ticks cannot be recorded; the engine goes on", folder=str(self._folder), why=self.trouble
+            )
+        self._told = kind
         self._close()
 
     def _close(self) -> None:

@@ -130,18 +130,13 @@ def _encode(name: str, value: Any) -> bytes:
 
 
 def _quiet(pod: Pod) -> Pod:
-    said = without_secrets(pod.message)
-    return pod if said == pod.message else replace(pod, message=said)
+    return replace(pod, message=without_secrets(pod.message))
 
 
 def _quiet_node(node: Node) -> Node:
     assert node.kube is not None
-    said = without_secrets(node.kube.check_message)
-    return (
-        node
-        if said == node.kube.check_message
-        else replace(node, kube=replace(node.kube, check_message=said))
-    )
+    kube = replace(node.kube, check_message=without_secrets(node.kube.check_message))
+    return replace(node, kube=kube)
 
 
 def splices(old: Sequence[object], new: Sequence[object]) -> Iterator[tuple[int, int, int, int]]:

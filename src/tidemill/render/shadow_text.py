@@ -40,8 +40,8 @@ def _assumptions(report: ShadowReport) -> Iterator[str]:
     yield "Assumed:"
     if report.assumed_nodes:
         yield (
-            f"- {counted(report.assumed_nodes, 'node')} of others that a pool may use count as Tidemill's own, made as "
-            "the documents say."
+            f"- Nodes of others that a pool may use, {report.assumed_nodes:,} at most, count as Tidemill's own, as "
+            "if made by the documents."
         )
     else:
         yield "- There was no node of others that a pool may use."

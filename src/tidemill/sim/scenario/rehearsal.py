@@ -32,7 +32,7 @@ from tidemill.sim.invariants import Invariants, Truth
 from tidemill.sim.invariants.truth import Violation
 from tidemill.sim.karpenter.controller import SimKarpenter, bootable
 from tidemill.sim.scenario.crash import Crashing, CrashPoints, EngineCrashed
-from tidemill.sim.scenario.initial_state import Beginning, begin_with
+from tidemill.sim.scenario.initial_state import Beginning, NotCarriedOver, begin_with
 from tidemill.sim.scenario.reason_history import ReasonHistory
 from tidemill.sim.scenario.recorder import AlertRecorder, GpuRecorder
 from tidemill.sim.scenario.script import schedule_scenario
@@ -102,17 +102,8 @@ class Rehearsal:
             self.timeline, self.journal, spec.catalog, self.cloud, self.cluster, zones
         )
         self.ledger = MemoryLedger(self.timeline, deployment, outlives_the_engine=True)
-        for owned in scenario.spec.reservations:
-            if owned.overlap and owned.duration is not None:  # nobody knows of it before it is bought
-                bought, _ = block_window(self.start, owned.start, owned.duration, owned.overlap)
-                self.timeline.at(bought, partial(self._add_reservation, owned))
-            else:
-                self._add_reservation(owned)
-        self.not_carried_over = (
-            ()
-            if initial is None
-            else begin_with(initial, spec, self.cloud, self.cluster, self.ledger, self.timeline)
-        )
+        self._add_reservations()
+        self.not_carried_over = self._begin_with(initial)
         schedule_scenario(scenario, seed, self)
         again = _with_another_past(decide)
         self._truth = Truth(
@@ -222,6 +213,19 @@ class Rehearsal:
                 violation.invariant, violation.sentence, at=format_instant(violation.at), seed=self.seed,
                 objects=violation.objects,
             )  # fmt: skip
+
+    def _begin_with(self, initial: Beginning | None) -> tuple[NotCarriedOver, ...]:
+        if initial is None:
+            return ()
+        return begin_with(initial, self.spec, self.cloud, self.cluster, self.ledger, self.timeline)
+
+    def _add_reservations(self) -> None:
+        for owned in self.scenario.spec.reservations:
+            if owned.overlap and owned.duration is not None:  # nobody knows of it before it is bought
+                bought, _ = block_window(self.start, owned.start, owned.duration, owned.overlap)
+                self.timeline.at(bought, partial(self._add_reservation, owned))
+            else:
+                self._add_reservation(owned)
 
     def _add_reservation(self, owned: OwnedReservation) -> None:
         owner = self.spec.platform.spec.deployment
