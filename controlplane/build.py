@@ -56,6 +56,7 @@ KUBERNETES = Module(
 
 # Built when somebody asks for them by name.
 OTHERS = (
+    Module("eksctl", HERE / "modules/eksctl", {"eksctl": "github.com/weaveworks/eksctl/cmd/eksctl"}),
     Module("jobset", HERE / "modules/jobset", {"jobset": "sigs.k8s.io/jobset"}),
     Module(
         "karpenter",

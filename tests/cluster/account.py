@@ -91,6 +91,9 @@ class Account:
     def instances_on(self, block: str, *states: str) -> list[dict[str, Any]]:
         return [i for i in self.instances(*states) if i.get("CapacityReservationId") == block]
 
+    def state_of(self, instance: str) -> str:
+        return next(str(i["State"]["Name"]) for i in self.instances() if i["InstanceId"] == instance)
+
     def launch(self, count: int = 1, *, kind: str = "g6.12xlarge", pool: str = "train") -> list[str]:
         """On demand, by somebody else; the ids."""
         launched = self.ec2.run_instances(
@@ -130,6 +133,13 @@ class Account:
     def is_listed(self, block: str) -> bool:
         shown = self.ec2.describe_capacity_reservations()["CapacityReservations"]
         return block in {one["CapacityReservationId"] for one in shown}
+
+    def end_of(self, block: str) -> datetime:
+        (found,) = self.ec2.describe_capacity_reservations(CapacityReservationIds=[block])[
+            "CapacityReservations"
+        ]
+        end: datetime = found["EndDate"]
+        return end
 
     def queue(self) -> str:
         """A queue that EventBridge sends everything of EC2's and Auto Scaling's to: its URL, for a controller."""

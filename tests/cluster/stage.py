@@ -42,14 +42,18 @@ class Stage:
     def open(
         cls, cluster: ControlPlane, processes: Processes, folder: Path, documents: Sequence[Mapping[str, Any]], *,
         speed: float = 30.0, start: str = START, ledger: str = "", admission: bool = True, boots: bool = True,
+        boot: str = "usual",
     ) -> Stage:  # fmt: skip
         """Speed 0: time stands still until somebody says another. `start`: of the account's time; empty: now.
-        `boots`: instances join the cluster as nodes."""
+        `boots`: instances join the cluster as nodes; `boot`: as fast as on EC2 (`usual`), or `fast`."""
         files = folder / "platform.yaml"
         files.write_text(yaml.safe_dump_all(whole(documents, cluster.server)))
         begins = ("--start", start) if start else ()
         aws = SimulatedAws.start(
-            processes, "sim-aws", cluster if boots else None, ("-f", str(files), "--speed", "0", *begins)
+            processes,
+            "sim-aws",
+            cluster if boots else None,
+            ("-f", str(files), "--speed", "0", "--boot", boot, *begins),
         )
         account = Account(aws, cluster.admin())
         stage = cls(cluster, processes, account, files, ledger or f"sqlite:///{folder}/ledger.db")
@@ -187,6 +191,11 @@ class Stage:
         """Where the pods of a Job were pinned."""
         pods = self.api().items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"job-name={job}")
         return {pod["spec"]["nodeSelector"][names.LABEL_SOURCE] for pod in pods}
+
+    def sources_running(self, namespace: str) -> set[str]:
+        """Of the nodes whose pods run."""
+        running = [pod for pod in self.pods(namespace) if pod["status"]["phase"] == "Running"]
+        return {self.source_of(pod) for pod in running if "deletionTimestamp" not in pod["metadata"]}
 
     def eventually(self, look: Callable[[], Any], what: str, *, timeout_s: float = 60.0) -> Any:
         """As `controlplane.api.eventually`, but a controller that ended fails at once."""

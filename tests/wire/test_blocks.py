@@ -244,3 +244,22 @@ def test_a_shared_block_names_its_owner_and_is_not_ours_to_tag(aws: SimulatedAws
     own = aws.admin("blocks", {**given, "name": "ours"})["id"]
     aws.ec2.create_tags(Resources=[own], Tags=[{"Key": "deployment", "Value": "mill"}])
     assert "error" in aws.admin("blocks", {"name": "nothing"})
+
+
+def test_a_block_can_end_off_the_grid_for_clients_whose_clock_nobody_can_move(aws: SimulatedAws):
+    given = {
+        "name": "soon",
+        "instanceType": P5,
+        "count": 1,
+        "zone": ZONES[0],
+        "duration": "1d",
+        "endsIn": "42m",
+    }
+    made = aws.admin("blocks", given)
+    (found,) = aws.reservations(CapacityReservationIds=[made["id"]])
+    assert found["EndDate"] == aws.account.now + timedelta(minutes=42)
+    aws.ids(block=made["id"])
+    aws.wait("13m")
+    assert [one["State"]["Name"] for one in aws.instances()] == ["shutting-down"], (
+        "half an hour before its end"
+    )

@@ -90,6 +90,7 @@ def tidy(printed: str) -> str:
 @pytest.mark.requirement("CB-1")
 @pytest.mark.requirement("CB-3")
 @pytest.mark.requirement("CB-4")
+@pytest.mark.requirement("GB-5")
 def test_the_stock_aws_cli_prints_what_the_guide_says(tmp_path: Path):
     written = GUIDE.read_text()
     lines = [line for block in BLOCK.finditer(written) for line in commands(block[1])]

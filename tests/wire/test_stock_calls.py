@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.sim.account import GB200, P5, ZONES, Account
-from tests.wire.server_builder import SimulatedAws, on_block
+from tests.wire.server_builder import SimulatedAws, on_block, specs
 from tidemill.sim.cloud.launches import spot_usd_h
 from tidemill.sim.wire import WireServer
 from tidemill.sim.wire.data_plane.api_client import KubeApi
@@ -80,6 +80,20 @@ def test_an_instance_tells_back_that_it_asked_for_reserved_capacity_only(aws: Si
     asked = instance["CapacityReservationSpecification"]
     assert asked["CapacityReservationPreference"] == only
     assert asked["CapacityReservationTarget"]["CapacityReservationId"] == instance["CapacityReservationId"]
+
+
+def test_a_karpenter_that_is_a_client_ends_its_nodes_itself(aws: SimulatedAws):
+    """In a rehearsal the account plays its part, 40 minutes before the end; `tidemill sim aws` does not."""
+    aws.cloud.leave_to_karpenter()
+    block = aws.admin(
+        "blocks",
+        {"name": "s", "instanceType": P5, "count": 1, "zone": ZONES[0], "duration": "1d", "endsIn": "1h"},
+    )["id"]
+    aws.ids(block=block, TagSpecifications=specs("instance", {"tidemill.dev/provisioner": "karpenter"}))
+    aws.wait("25m")
+    assert [one["State"]["Name"] for one in aws.instances()] == ["running"]
+    aws.wait("6m")
+    assert [one["State"]["Name"] for one in aws.instances()] == ["shutting-down"], "EC2 takes it back"
 
 
 # --- images -------------------------------------------------------------------------------------------
@@ -216,6 +230,18 @@ def test_lists_of_moto_s_come_in_pages_too(aws: SimulatedAws):
     assert [one["GroupId"] for page in pages for one in page["SecurityGroups"]] == whole
     assert code_of(aws.ec2.describe_security_groups, NextToken="nobodys") == "InvalidNextToken"
     assert code_of(aws.ec2.describe_vpcs, MaxResults=1001) == "InvalidParameterValue"
+
+
+def test_instance_profiles_are_listed_by_their_path(aws: SimulatedAws):
+    """Karpenter deletes those under its own path that it does not know."""
+    iam = aws.client("iam")
+    iam.create_instance_profile(InstanceProfileName="theirs", Path="/karpenter/us-east-1/ml/")
+    listed = iam.list_instance_profiles(PathPrefix="/karpenter/us-east-1/ml/")["InstanceProfiles"]
+    assert [one["InstanceProfileName"] for one in listed] == ["theirs"]
+    assert {one["InstanceProfileName"] for one in iam.list_instance_profiles()["InstanceProfiles"]} == {
+        "node",
+        "theirs",
+    }
 
 
 # --- the cluster --------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ def aws(
     at /tidemill; see docs/guides/aws-by-hand.md.
     """
     served = _account_to_serve(files, seed, start, market)
+    served.cloud.leave_to_karpenter()  # whoever wants one runs the real one
     from tidemill.sim.wire import WireServer
 
     server = WireServer(

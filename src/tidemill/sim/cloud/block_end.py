@@ -46,6 +46,7 @@ class BlockEnd:
         self._journal = journal
         self._reservations = reservations
         self._instances = instances
+        self.scales_down = dict(_SCALES_DOWN)  # whom it acts for
 
     def follow(self, reservation: Reservation) -> None:
         """Set the timers for the end as it is now."""
@@ -66,7 +67,7 @@ class BlockEnd:
         self._timeline.at(at, if_still_true)
 
     def _scale_down(self, block: Reservation) -> None:
-        for provisioner, who in _SCALES_DOWN.items():
+        for provisioner, who in self.scales_down.items():
             theirs = [
                 history.now.id
                 for history in self._instances.on(block.source)

@@ -92,9 +92,8 @@ class SimCloud(FaultyAccount):
         self.node_groups = NodeGroups(
             timeline, journal, self._wakes, seed=seed, groups=self.groups, reservations=self._reservations
         )
-        self._reservations.on_end_set.append(
-            BlockEnd(timeline, journal, self._reservations, self._instances, self.groups).follow
-        )
+        self._block_end = BlockEnd(timeline, journal, self._reservations, self._instances, self.groups)
+        self._reservations.on_end_set.append(self._block_end.follow)
         BlockEvents(timeline, self.events, self._reservations, self._instances)
         self.on_demand_reservations = OnDemandReservations(
             timeline, catalog, seed=seed, market=market, reservations=self._reservations, instances=self._instances,
@@ -208,13 +207,16 @@ class SimCloud(FaultyAccount):
     # --- what exists beforehand ---------------------------------------------------------------------
 
     def add_reservation(
-        self, owned: OwnedReservation, *, owner: str, shared_by: str = "", begun: datetime | None = None
-    ) -> str:
+        self, owned: OwnedReservation, *, owner: str, shared_by: str = "", begun: datetime | None = None,
+        ends_at: datetime | None = None,
+    ) -> str:  # fmt: skip
         """A block or on-demand reservation of the scenario, counted from when that begun (None: now); returns its
-        `cr-` id. `shared_by`: it belongs to that account, which shares it with this one."""
+        `cr-` id. `shared_by`: it belongs to that account, which shares it with this one. `ends_at`: off the grid."""
         reservation = owned_reservation(
             owned, self._catalog, owner=owner, seed=self._seed, now=begun or self._timeline.now()
         )
+        if ends_at is not None:
+            reservation = replace(reservation, end=ends_at)
         self._reservations.open(reservation, name=owned.name, delivered=owned.delivered)
         if shared_by:
             self.shared_by[reservation.id] = shared_by
@@ -291,8 +293,12 @@ class SimCloud(FaultyAccount):
         self._extensions.by_hand(target, by, pays=payment_succeeds, settles_after=settles_after)
 
     def boot_at_once(self, *, yes: bool = True) -> None:
-        """Instances launched from now on run a second later, for those who wait in real time."""
+        """Instances launched from now on run, and are listed, a second later, for those who wait in real time."""
         self._instances.boot_at_once = yes
+
+    def leave_to_karpenter(self) -> None:
+        """Karpenter itself is a client: the account ends none of its nodes in its name."""
+        self._block_end.scales_down.pop("karpenter", None)
 
     # --- the truth ----------------------------------------------------------------------------------
 

@@ -144,11 +144,13 @@ class Instances:
         self._journal.add(
             "instance-launched", instance.id, f"{instance.instance_type} on {instance.source.label}"
         )
-        if history.delays.seen:
-            self._timeline.after(history.delays.seen, lambda: self._list(history))
+        soon = timedelta(seconds=1)  # no node joins before EC2 lists its instance
+        seen = min(history.delays.seen, soon) if self.boot_at_once else history.delays.seen
+        if seen:
+            self._timeline.after(seen, lambda: self._list(history))
         else:
             self._list(history)
-        boot = timedelta(seconds=1) if self.boot_at_once else history.delays.boot
+        boot = soon if self.boot_at_once else history.delays.boot
         self._timeline.after(boot, lambda: self._run(history))
 
     def restore(self, instance: Instance, usd_h: float, tags: Pairs) -> None:

@@ -3,7 +3,8 @@
 GET  /tidemill           account, region, network, clock        GET  /tidemill/journal   what happened
 GET  /tidemill/clock     now, speed, wall, next thing due        POST /tidemill/advance   {"to": …} or {"by": "10m"}
 POST /tidemill/faults    {"fault": NAME, …}                     POST /tidemill/speed     {"speed": 60}
-POST /tidemill/blocks    a reservation of a Scenario: somebody else bought it; with "shared", in another account
+POST /tidemill/blocks    a reservation of a Scenario: somebody else bought it; with "shared", in another account;
+                         with "endsIn", off EC2's grid: for clients whose clock nobody can move
 GET  /tidemill/kubelets  nodes that booted, and what happened to every pod on them
 GET  /tidemill/calls     calls that may have changed something, and the access key of each
 
@@ -106,10 +107,13 @@ def _moved(wire: Wire) -> dict[str, Any]:
 
 def _buy_elsewhere(wire: Wire, given: Given) -> Any:
     """As `tidemill sim buy-elsewhere` does to an account in a file."""
-    owned = OwnedReservation.model_validate({key: value for key, value in given.items() if key != "shared"})
-    with wire.clock.turn():
+    beside = ("shared", "endsIn")
+    owned = OwnedReservation.model_validate({key: value for key, value in given.items() if key not in beside})
+    with wire.clock.turn() as now:
         shared_by = SHARING_ACCOUNT if given.get("shared") else ""
-        return {"id": wire.cloud.add_reservation(owned, owner="", shared_by=shared_by)}
+        ends_at = now + parse_length(str(given["endsIn"])) if "endsIn" in given else None
+        id_ = wire.cloud.add_reservation(owned, owner="", shared_by=shared_by, ends_at=ends_at)
+        return {"id": id_, "endsAt": None if ends_at is None else format_instant(ends_at)}
 
 
 def _journal(wire: Wire) -> Any:

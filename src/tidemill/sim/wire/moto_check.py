@@ -23,7 +23,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
         "CloudFormationBackend.update_stack",
         "CloudFormationBackend.create_change_set",
     ),
-    "moto.iam.models": ("IAMBackend.create_role",),
+    "moto.iam.models": ("IAMBackend.create_role", "IAMBackend.get_instance_profiles"),
     "moto.cloudformation.parsing": ("get_model_map",),
     "moto.core.exceptions": ("ServiceException",),
     "moto.ec2.exceptions": ("InvalidSubnetIdError",),

@@ -21,9 +21,9 @@ from tidemill.sim.wire import ec2_reservations as ec2_reservations
 from tidemill.sim.wire import ec2_tags as ec2_tags
 from tidemill.sim.wire import eks as eks
 from tidemill.sim.wire import eks_clusters as eks_clusters
+from tidemill.sim.wire import identity as identity
 from tidemill.sim.wire import prices as prices
 from tidemill.sim.wire import published_images as published_images
-from tidemill.sim.wire import sts as sts
 from tidemill.sim.wire.clock import WireClock
 from tidemill.sim.wire.dispatcher import Dispatcher
 from tidemill.sim.wire.group_format import remember_launches
