@@ -42,6 +42,8 @@ class Answers:
 
     def learn(self, kind: str, body: bytes) -> None: ...
 
+    def job_of(self, uid: str) -> None: ...
+
     def forget(self, kind: str, uid: str) -> None:
         self.forgotten.append(uid)
 

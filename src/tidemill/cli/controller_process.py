@@ -27,6 +27,7 @@ from tidemill.controller.cluster_documents import ClusterDocuments
 from tidemill.controller.documents import Documents, FileDocuments, Version
 from tidemill.controller.flight_recorder import FlightRecorder
 from tidemill.controller.health import Health, HealthServer, Threads
+from tidemill.controller.kueue_checks import KueueReporter
 from tidemill.controller.leadership import CALL_SHARE, Leadership, LeaseGuard, nothing_may_begin
 from tidemill.controller.logs import LogReporter
 from tidemill.controller.loop import ControlLoop, Reporter
@@ -46,6 +47,7 @@ from tidemill.kube.events import EventRecorder
 from tidemill.kube.lease import LeaseElector
 from tidemill.kube.node_phases import NodePhasePublisher
 from tidemill.kube.own_objects import OwnObjects
+from tidemill.kube.workload_checks import WorkloadChecks
 from tidemill.model.errors import SpecError
 from tidemill.render.shadow_text import shadow_text
 from tidemill.spec import Spec
@@ -206,7 +208,11 @@ class ControllerProcess:
             stack.callback(phases.stop)
             self._threads.must_live("events", recorder)
             self._threads.must_live("node-phases", phases)
-            reporters += [EventReporter(recorder), PhaseReporter(phases), alerts]
+            kueue = KueueReporter(WorkloadChecks(api, cluster.reader), self._leads)
+            kueue.start()
+            stack.callback(kueue.stop)
+            self._threads.must_live("kueue-checks", kueue)
+            reporters += [EventReporter(recorder), PhaseReporter(phases), alerts, kueue]
             if self._objects is not None:
                 reporters.append(self._write_status(stack, api, clock, recorder, self._objects))
         engines = Engines(

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from tidemill.engine.clock import MappedClock, wall_now
+from tidemill.kube import kueue
 from tidemill.kube.admit import Pin, admitted_pod, admitted_workload, reopened, started
 from tidemill.kube.api import KubeApi
 from tidemill.kube.cluster_view import ClusterReader
@@ -20,6 +21,7 @@ from tidemill.kube.errors import OTHER_UID
 from tidemill.kube.held_jobs import HeldJob
 from tidemill.kube.nodes import instance_id_in
 from tidemill.kube.removal import Removal
+from tidemill.kube.workload_checks import ref_of
 from tidemill.kube.writes import Object, Patch, Ref, Writer
 from tidemill.model.errors import Gone, Refused, Retryable
 from tidemill.model.reasons import DrainReason
@@ -81,14 +83,17 @@ class KubeCluster:
             job = self._unmade(uid)
             if job is None:
                 targets[self._pod(uid)] = partial(admitted_pod, pin=pin)
+            elif job.check is not None:
+                at, check = wall_now().replace(microsecond=0), job.check.name
+                targets[ref_of(job)] = partial(kueue.admitted, check=check, pin=pin, at=at)
             else:
                 targets[_ref(job)] = partial(admitted_workload, job.kind, pin=pin, whole=job.whole)
         for ref, patch_for in targets.items():
             try:
-                self._writer.change(ref, patch_for)
+                self._writer.change(ref, patch_for, "/status" if ref.kind == "Workload" else "")
             except Refused as refused:
                 # The template of a Job that has run opens when its controller has seen the last pod go.
-                if refused.code != "invalid" or ref.kind == "Pod":
+                if refused.code != "invalid" or ref.kind in ("Pod", "Workload"):
                     raise
                 if ref.kind != "Job" or started(self._writer.change(ref, reopened, "/status")):
                     raise Retryable(str(refused), code="not-suspended-yet") from refused
@@ -115,7 +120,7 @@ class KubeCluster:
     def evict(self, pod: str) -> bool:
         job = self._unmade(pod)
         if job is not None:
-            self._removal.hold_again(_ref(job))
+            self._removal.hold_job_again(job)
             return True
         known = self.reader.model_pod(pod)
         return self._removal.evict(self._pod(pod), asked=known.deleting_until is not None)
@@ -123,7 +128,7 @@ class KubeCluster:
     def delete(self, pod: str, grace_s: int | None, *, disruption: bool) -> None:
         job = self._unmade(pod)
         if job is not None:
-            self._removal.hold_again(_ref(job))
+            self._removal.hold_job_again(job)
             return
         known = self.reader.model_pod(pod)
         if known.deleting_until is not None:

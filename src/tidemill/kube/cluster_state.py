@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from tidemill.engine.clock import MappedClock
 from tidemill.kube import wakes
 from tidemill.kube.codec import Unreadable
 from tidemill.kube.held_jobs import HeldJob, job_of_object
+from tidemill.kube.kueue import AdmissionCheckObject, KueueState
 from tidemill.kube.nodes import NodeMemory, node_of
 from tidemill.kube.objects import (
     BudgetObject,
@@ -45,6 +46,7 @@ from tidemill.spec import names
 log = logging.getLogger("tidemill.kube.cluster_state")
 
 SERVICES = ("Deployment", "StatefulSet")
+KUEUE = ("Workload", "AdmissionCheck", "ResourceFlavor")
 
 
 class ClusterState:
@@ -65,6 +67,7 @@ class ClusterState:
         self._daemons: dict[str, DaemonSetObject] = {}
         self._all_daemons: tuple[PodShape, ...] | None = ()
         self._budgets: dict[str, BudgetObject] = {}
+        self._kueue = KueueState()
         self._generation = 0  # of the templates that pods and services were read with
         self._listed: set[str] = set()
         self._news: list[str] = []
@@ -110,6 +113,11 @@ class ClusterState:
         with self._lock:
             uids = (uid for uid, one in self._workloads.items() if one.name == workload)
             return next((self._services[uid][1] for uid in uids), None)
+
+    def admission_checks(self) -> tuple[AdmissionCheckObject, ...]:
+        """Those of Kueue that are ours to answer."""
+        with self._lock:
+            return tuple(one for one in self._kueue.checks.values() if one.is_ours)
 
     def model_pod(self, uid: str) -> Pod | None:
         with self._lock:
@@ -222,8 +230,15 @@ class ClusterState:
         elif isinstance(one, VolumeObject):
             self._named[kind, uid] = key
             self._pods.translate_claims(self._pods.volumes.put_volume(one))
+        elif kind in KUEUE:
+            self._show_again(self._kueue.put(uid, one))
         else:
-            self._pods.put_job(uid, job_of_object(one))
+            self._pods.put_job(uid, self._kueue.job(uid, job_of_object(one)))
+
+    def _show_again(self, jobs: Iterable[str]) -> None:
+        """Their Workload, a check or a flavour of Kueue has changed."""
+        for uid in tuple(jobs):
+            self._pods.put_job(uid, self._kueue.again(uid))
 
     def _remove(self, kind: str, uid: str) -> None:
         key = self._named.pop((kind, uid), None)
@@ -253,8 +268,10 @@ class ClusterState:
                 self._pods.translate_claims((key,))
         elif kind == "PersistentVolume" and key is not None:
             self._pods.translate_claims(self._pods.volumes.drop_volume(key[1]))
+        elif kind in KUEUE:
+            self._show_again(self._kueue.put(uid, None))
         else:
-            self._pods.put_job(uid, None)
+            self._pods.put_job(uid, self._kueue.job(uid, None))
 
     # --- nodes --------------------------------------------------------------------------------------
 

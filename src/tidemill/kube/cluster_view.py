@@ -18,6 +18,8 @@ from tidemill.kube.api import KubeApi
 from tidemill.kube.cluster_state import ClusterState
 from tidemill.kube.codec import Codec, Unreadable
 from tidemill.kube.held_jobs import HeldJob
+from tidemill.kube.kueue import API as KUEUE_API
+from tidemill.kube.kueue import AdmissionCheckObject, ResourceFlavorObject, WorkloadObject
 from tidemill.kube.objects import (
     BudgetObject,
     ClaimObject,
@@ -52,6 +54,9 @@ KINDS: tuple[Kind[Any], ...] = (
     Kind("Pod", "/api/v1/pods", Codec(PodObject)),
     Kind("JobSet", "/apis/jobset.x-k8s.io/v1alpha2/jobsets", Codec(JobSetObject), optional=True),
     Kind("PyTorchJob", "/apis/kubeflow.org/v1/pytorchjobs", Codec(PyTorchJobObject), optional=True),
+    Kind("AdmissionCheck", f"{KUEUE_API}/admissionchecks", Codec(AdmissionCheckObject), optional=True),
+    Kind("ResourceFlavor", f"{KUEUE_API}/resourceflavors", Codec(ResourceFlavorObject), optional=True),
+    Kind("Workload", f"{KUEUE_API}/workloads", Codec(WorkloadObject), optional=True),
 )
 _STOP_S = 3.0
 # A watch that is well says something every minute (bookmarks), or at least begins anew within this time.
@@ -172,6 +177,10 @@ class ClusterReader:
     def job_of(self, uid: str) -> HeldJob | None:
         """The Job, JobSet or PyTorchJob of a pod, real or yet to be made; None: it has none, or a finished one."""
         return self._state.job(uid)
+
+    def admission_checks(self) -> tuple[AdmissionCheckObject, ...]:
+        """Those of Kueue that are ours to answer."""
+        return self._state.admission_checks()
 
     def service(self, workload: str) -> ServiceObject:
         found = self._state.service(workload)

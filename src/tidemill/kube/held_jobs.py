@@ -74,6 +74,18 @@ Present = Mapping[str, Members]  # by part
 _NOBODY = Members()
 
 
+@dataclass(frozen=True, slots=True)
+class WorkloadCheck:
+    """Kueue's Workload of a Job, where a check of ours decides when it starts."""
+
+    workload: str  # in the namespace of the Job
+    uid: str
+    name: str  # of the check
+    pending: bool  # quota is reserved, and Kueue waits for us
+    pinned_to: str  # the source that we answered; empty: we have not
+    message: str = ""  # what it was told last
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldJob:
     """What the adapter knows of a Job that is not finished, suspended or not."""
@@ -90,6 +102,7 @@ class HeldJob:
     failed: int = 0  # how many of its pods did, as its status says
     staged: bool = False  # some of its pods are made when others have run
     resumed_at: datetime | None = None  # wall time: when its controller saw that it is not suspended any more
+    check: WorkloadCheck | None = None  # set: Kueue starts it, once we say when and where
 
     @property
     def path(self) -> str:

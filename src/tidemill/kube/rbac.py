@@ -67,6 +67,9 @@ READS = (
     Right("scheduling.k8s.io", "priorityclasses", _LOOK, "the rank of a Job that has no pods yet"),
     Right("jobset.x-k8s.io", "jobsets", _LOOK, "held work", optional=True),
     Right("kubeflow.org", "pytorchjobs", _LOOK, "held work", optional=True),
+    Right("kueue.x-k8s.io", "workloads", _LOOK, "work for which Kueue has reserved quota", optional=True),
+    Right("kueue.x-k8s.io", "admissionchecks", _LOOK, "which checks are ours to answer", optional=True),
+    Right("kueue.x-k8s.io", "resourceflavors", _LOOK, "node labels that Kueue chose", optional=True),
 )
 WRITES = (
     Right("", "pods", ("get", "patch", "delete"), "admission, announced ends, checkpoint requests, the last step"),
@@ -80,6 +83,10 @@ WRITES = (
     Right("batch", "jobs/status", ("patch",), "before Kubernetes 1.36: another pin for a Job that ran", older=True),
     Right("jobset.x-k8s.io", "jobsets", ("get", "patch"), "the same", optional=True),
     Right("kubeflow.org", "pytorchjobs", ("get", "patch"), "the same", optional=True),
+    Right("kueue.x-k8s.io", "workloads", ("get",), "the answer to our check", optional=True),
+    Right("kueue.x-k8s.io", "workloads/status", ("patch",), "the same", optional=True),
+    Right("kueue.x-k8s.io", "admissionchecks", ("get",), "that somebody answers for it", optional=True),
+    Right("kueue.x-k8s.io", "admissionchecks/status", ("patch",), "the same", optional=True),
     Right("apps", "daemonsets", ("list",), "other drainers"),
     Right("karpenter.sh", "nodepools", ("list",), "other drainers", optional=True),
     Right("events.k8s.io", "events", ("create", "patch"), "why, in one sentence"),

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from tidemill.engine.clock import wall_now
+from tidemill.kube import kueue
 from tidemill.kube.admit import held_again
 from tidemill.kube.api import KubeApi
 from tidemill.kube.cluster_view import ClusterReader
 from tidemill.kube.errors import DISRUPTION_BUDGET, NOT_SERVED
+from tidemill.kube.held_jobs import HeldJob
 from tidemill.kube.objects import PodObject
 from tidemill.kube.pods import works
+from tidemill.kube.workload_checks import ref_of
 from tidemill.kube.writes import Object, Ref, Writer, decoded
 from tidemill.model.errors import Gone, Refused, Retryable, TidemillError
 
@@ -120,6 +125,16 @@ class Removal:
 
     # --- whole Jobs ---------------------------------------------------------------------------------
 
+    def hold_job_again(self, job: HeldJob) -> None:
+        """A Job that Kueue starts is given back to Kueue, which stops it and queues it again."""
+        if job.check is None:
+            self.hold_again(Ref(job.kind, job.meta.namespace, job.meta.name, job.meta.uid))
+            return
+        at, check = wall_now().replace(microsecond=0), job.check.name
+        leaves = partial(kueue.given_back, check=check, message="its node is taken away", at=at)
+        with contextlib.suppress(Gone):
+            self._writer.change(ref_of(job), leaves, "/status")
+
     def hold_again(self, job: Ref) -> None:
         self._writer.change(job, lambda found: held_again(job.kind, found))
 
@@ -128,6 +143,12 @@ class Removal:
         meta = pod["metadata"]
         owner = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), None)
         if owner is None or owner["kind"] not in ("Job", "PyTorchJob"):
+            return
+        held = self._reader.job_of(owner["uid"]) or self._reader.job_of(
+            ref.uid
+        )  # the pod may be forgotten by now
+        if held is not None and held.check is not None:
+            self.hold_job_again(held)
             return
         job = Ref(owner["kind"], ref.namespace, owner["name"], owner["uid"])
         if (name := (meta.get("labels") or {}).get(_JOBSET, "")) and job.kind == "Job":

@@ -46,6 +46,8 @@ _PATHS = {
     "Job": "/apis/batch/v1/namespaces/{}/jobs/{}",
     "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets/{}",
     "PyTorchJob": "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs/{}",
+    "Workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads/{}",
+    "AdmissionCheck": "/apis/kueue.x-k8s.io/v1beta2/admissionchecks/{1}",
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments/{}",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets/{}",
 }
