@@ -111,6 +111,13 @@ def test_gpus_that_a_node_cannot_be_divided_by_are_noted(capsys):
     assert "p5.48xlarge has 8 GPUs: with 3 for each pod 2 stay unused" in said.err
 
 
+def test_a_job_that_does_not_say_how_long_it_runs_is_told_what_may_happen(capsys):
+    note = "it may start on a block that ends before it is done"
+    assert note in render(capsys, "-f", DOCUMENTS).err
+    for words in (("--duration", "6h"), ("--resumable",), ("--time-limit", "6h")):
+        assert note not in render(capsys, "-f", DOCUMENTS, *words).err
+
+
 def test_the_example_is_what_the_command_in_it_prints(capsys):
     written = EXAMPLE.read_text()
     command = next(line for line in written.splitlines() if line.startswith("#   tidemill job render "))

@@ -97,7 +97,7 @@ def render(
         nodes = nodes_for(request, given["pool"], given["files"], None)
     else:
         nodes = _nodes_in_cluster(request, given["pool"], kubeconfig, context)
-    _notes(nodes)
+    _notes(request, nodes)
     _print_objects(manifests(request, nodes), as_json=as_json)
 
 
@@ -263,7 +263,7 @@ def _try_out(request: JobRequest, nodes: JobNodes, jobs: TrainingJobs, *, as_jso
     objects = manifests(request, nodes, held=True)
     for one in objects:
         jobs.try_out(one)
-    _notes(nodes)
+    _notes(request, nodes)
     _print_objects(objects, as_json=as_json)
     click.echo("the API server takes it; nothing was created", err=True)
 
@@ -271,7 +271,7 @@ def _try_out(request: JobRequest, nodes: JobNodes, jobs: TrainingJobs, *, as_jso
 def _tell_created(request: JobRequest, nodes: JobNodes, *, as_json: bool) -> None:
     from tidemill.render.job_text import nodes_line
 
-    _notes(nodes)
+    _notes(request, nodes)
     where = f"{request.name} -n {request.namespace}"
     if as_json:
         document = {
@@ -289,8 +289,15 @@ def _tell_created(request: JobRequest, nodes: JobNodes, *, as_json: bool) -> Non
     click.echo(f"follow it: tidemill job logs -f {where}; stop it: tidemill job stop {where}", err=True)
 
 
-def _notes(nodes: JobNodes) -> None:
+def _notes(request: JobRequest, nodes: JobNodes) -> None:
     """What a user may not have meant."""
+    said = (request.duration, request.time_limit, request.checkpoint_every, nodes.default_duration)
+    if all(each is None for each in said):
+        click.echo(
+            "note: nothing says how long it runs, so it may start on a block that ends before it is done; add "
+            "--duration, or --checkpoint-interval if it can go on from a checkpoint",
+            err=True,
+        )
     if nodes.efa_differs:
         types = ", ".join(f"{kind.name} ({kind.efa})" for kind in nodes.types)
         click.echo(

@@ -7,7 +7,8 @@ Whether there is capacity now, and where the job really starts, is the engine's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from tidemill.catalog import Catalog, InstanceType
 from tidemill.catalog.sizing import GIB, whole_node_request
@@ -39,6 +40,7 @@ class JobNodes:
     requests: Amounts
     pool: str = ""  # empty: no pool is known, only a type
     taints: tuple[TaintSpec, ...] = ()
+    default_duration: timedelta | None = None  # of the pool: how long a job counts that does not say
     efa_differs: bool = False  # the types have different numbers of EFA interfaces: the least is requested
 
     @property
@@ -76,7 +78,8 @@ def choose_nodes(pools: Mapping[str, ComputePool], catalog: Catalog, wanted: Wan
     if not fits:
         raise SpecError(_nowhere(reasons, wanted))
     name = _preferred(fits, pools)
-    return _sized(fits[name], wanted, name, pools[name].spec.taints)
+    spec = pools[name].spec
+    return replace(_sized(fits[name], wanted, name, spec.taints), default_duration=spec.default_duration)
 
 
 def _preferred(fits: Iterable[str], pools: Mapping[str, ComputePool]) -> str:
