@@ -22,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help up check test lint format bench bench-decisions bench-karpenter chaos-money chaos-money-wire chaos-leader two-months vopr goldens conformance slow \
-	controlplane test-cluster slow-cluster clean
+	controlplane test-cluster slow-cluster peers-eksctl clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,11 @@ test-cluster: $(VENV)/.dev ## The tests on a real control plane
 slow-cluster: $(VENV)/.dev ## ... and those that take minutes: many seeds of the scheduler oracle
 	@$(BIN)/python -m controlplane build || test "$$TIDEMILL_REQUIRE_ALL" != 1
 	$(CLUSTER_PYTEST) -m "cluster and slow" tests/cluster $(PYTEST_FLAGS)
+
+# Apart from the others: eksctl takes ten minutes of CPU to build, and CI has no room for them.
+peers-eksctl: $(VENV)/.dev ## The stock eksctl on the simulated AWS; builds it first, for ten minutes, once
+	@$(BIN)/python -m controlplane build kubernetes eksctl
+	TIDEMILL_EKSCTL=1 $(BIN)/pytest -q -m cluster tests/cluster/test_peer_eksctl.py $(PYTEST_FLAGS)
 
 clean: ## Remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

@@ -44,6 +44,7 @@ def test_a_node_group_on_a_block_with_a_real_group_behind_it(aws: SimulatedAws):
     assert (made["status"], made["capacityType"], made["amiType"]) == ("CREATING", "CAPACITY_BLOCK", "CUSTOM")
     aws.wait("4m")
     assert node_group(aws)["status"] == "ACTIVE"
+    assert node_group(aws)["releaseVersion"] == aws.network.images["x86_64"], "the template names the image"
     eks = aws.client("eks")
     eks.update_nodegroup_config(**THIS, scalingConfig={"desiredSize": 2})
     aws.wait("2m")

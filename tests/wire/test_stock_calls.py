@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from cryptography.x509 import load_pem_x509_certificate
 
 from tests.sim.account import GB200, P5, ZONES, Account
 from tests.wire.server_builder import SimulatedAws, on_block, specs
@@ -283,7 +284,8 @@ def test_a_cluster_that_was_made_by_a_call_is_whole_too(aws: SimulatedAws):
     eks.create_cluster(name="c", roleArn="arn:aws:iam::123456789012:role/c", resourcesVpcConfig=network)
     cluster = eks.describe_cluster(name="c")["cluster"]
     assert cluster["endpoint"].startswith("https://")
-    assert b"BEGIN CERTIFICATE" in base64.b64decode(cluster["certificateAuthority"]["data"])
+    authority = load_pem_x509_certificate(base64.b64decode(cluster["certificateAuthority"]["data"]))
+    assert authority.not_valid_after_utc > aws.account.now
     assert cluster["resourcesVpcConfig"]["subnetIds"] == network["subnetIds"]
     assert cluster["resourcesVpcConfig"]["clusterSecurityGroupId"].startswith("sg-")
     default = eks.describe_cluster_versions(defaultOnly=True)["clusterVersions"]

@@ -13,6 +13,7 @@ from tidemill.sim.wire.ec2_launches import template_data
 from tidemill.sim.wire.errors import AnsweredByMoto, AwsError
 from tidemill.sim.wire.network import subnet
 from tidemill.sim.wire.operations import ApiCall, Result, operation
+from tidemill.sim.wire.published_images import RELEASED
 from tidemill.sim.wire.state import Wire
 
 _EFFECTS = {
@@ -235,14 +236,23 @@ def _update(call: ApiCall, kind: str) -> dict[str, Any]:
     return {"id": id_, "status": "InProgress", "type": kind, "params": [], "createdAt": now, "errors": []}
 
 
+def _release(node_group: EksNodeGroup, version: str) -> str:
+    """Of the image; where the template names one, its id."""
+    if node_group.ami_type == "CUSTOM" and isinstance(node_group.template, group_format.WireTemplate):
+        return node_group.template.record.image
+    return f"{version}.0-{RELEASED:%Y%m%d}"
+
+
 def _as_aws(wire: Wire, cluster: str, node_group: EksNodeGroup) -> dict[str, Any]:
     behind = wire.cloud.groups.get(node_group.group)
     unique = node_group.group.rsplit("-", 1)[-1]
+    version = str(wire.moto("eks").clusters[cluster].version)
     return {
         "nodegroupName": node_group.name,
         "nodegroupArn": f"arn:aws:eks:{wire.region}:{wire.account}:nodegroup/{cluster}/{node_group.name}/{unique}",
         "clusterName": cluster,
-        "version": str(wire.moto("eks").clusters[cluster].version),
+        "version": version,
+        "releaseVersion": _release(node_group, version),
         "createdAt": node_group.made_at,
         "modifiedAt": node_group.made_at,
         "status": node_group.status,

@@ -7,9 +7,16 @@ address and its certificate authority.
 from __future__ import annotations
 
 from base64 import b64encode
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from tidemill.sim.timeline import seeded_id
 from tidemill.sim.wire.data_plane.api_client import KubeApi
@@ -23,6 +30,7 @@ from tidemill.spec.platform import ClusterRef
 VERSIONS = ("1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36")
 DEFAULT_VERSION = "1.33"
 _MOST = 100
+_VALID = timedelta(days=3650)
 
 
 def make_cluster(wire: Wire, wanted: ClusterRef, kube: KubeApi | None) -> None:
@@ -79,13 +87,12 @@ def versions(call: ApiCall) -> Result:
 
 
 def _make(wire: Wire, **given: Any) -> Any:
-    """moto's record. Its address and certificate are made up, the same for the same account and name."""
+    """moto's record. Its address and certificate are made up."""
     with no_ids_drawn():
         made = wire.moto("eks").create_cluster(**given)
     name = str(made.name)
     made.endpoint = f"https://{_digest(wire, name)[:32].upper()}.gr7.{wire.region}.eks.amazonaws.com"
-    pem = f"-----BEGIN CERTIFICATE-----\n{_digest(wire, name, 'ca')}\n-----END CERTIFICATE-----\n"
-    made.certificate_authority = {"data": b64encode(pem.encode()).decode()}
+    made.certificate_authority = {"data": b64encode(_certificate(wire.clock.now())).decode()}
     made.created_at = wire.clock.now()
     made.resources_vpc_config = {
         "endpointPublicAccess": True,
@@ -111,6 +118,16 @@ def _security_group(wire: Wire, cluster: str) -> str:
         made.add_tags(tags)
         ec2.authorize_security_group_ingress(id_, "-1", None, None, [], source_groups=[{"GroupId": id_}])
     return id_
+
+
+def _certificate(now: datetime) -> bytes:
+    """Of nobody, but one that clients can read: PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
+    made = x509.CertificateBuilder(
+        name, name, key.public_key(), x509.random_serial_number(), now - _VALID, now + _VALID
+    ).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    return made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
 def _authority(kube: KubeApi | None) -> str:

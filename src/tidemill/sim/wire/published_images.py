@@ -25,7 +25,7 @@ _PUBLISHED = (
     ("bottlerocket", "x86_64", "standard"), ("bottlerocket", "x86_64", "nvidia"),
     ("bottlerocket", "arm64", "standard"), ("bottlerocket", "arm64", "nvidia"),
 )  # fmt: skip
-_RELEASED = datetime(2026, 1, 1, tzinfo=UTC)
+RELEASED = datetime(2026, 1, 1, tzinfo=UTC)
 # The releases there are: the newest, and whatever is pinned in full. An alias with a typo is not among them.
 _RELEASE = (
     r"(?:recommended|latest|amazon-eks-(?:gpu-|arm64-)?node-[\w.-]+-v\d{8}|\d+\.\d+\.\d+(?:-[0-9a-f]{8})?)"
@@ -54,7 +54,7 @@ def publish(ec2: Any, seed: int, standard: Mapping[str, str]) -> Published:
             image = ec2.register_image(name, "published by AWS, in the simulated account only")
             del ec2.amis[image.id]
             image.id = made[family, arch, variant] = seeded_id("ami", seed, family, arch, variant)
-            image.architecture, image.creation_date = arch, _RELEASED
+            image.architecture, image.creation_date = arch, RELEASED
             ec2.amis[image.id] = image
     return made
 
