@@ -94,12 +94,15 @@ class Account:
     def state_of(self, instance: str) -> str:
         return next(str(i["State"]["Name"]) for i in self.instances() if i["InstanceId"] == instance)
 
-    def launch(self, count: int = 1, *, kind: str = "g6.12xlarge", pool: str = "train") -> list[str]:
-        """On demand, by somebody else; the ids."""
+    def launch(
+        self, count: int = 1, *, kind: str = "g6.12xlarge", pool: str = "train", **more: Any
+    ) -> list[str]:
+        """By somebody else, on demand unless RunInstances is given `more`; the ids."""
         launched = self.ec2.run_instances(
             ImageId=self.aws.told["images"]["x86_64"], InstanceType=kind, MinCount=count, MaxCount=count,
             UserData=NODE_CONFIG.format(pool=pool),
             TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": "deployment", "Value": "test"}]}],
+            **more,
         )  # fmt: skip
         return [str(one["InstanceId"]) for one in launched["Instances"]]
 

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from tests.cluster.documents import pool
-from tests.cluster.objects import GPU, deployment, is_ready, sim
+from tests.cluster.objects import GPU, deployment, is_ready, pod, pod_runs, sim
 from tests.cluster.peers import start_node_termination_handler
 from tests.cluster.stage import Stage
+from tidemill.spec import names
 
 Opened = Callable[..., Stage]
 P5 = "p5.48xlarge"
 
 
 @pytest.mark.requirement("GB-5", "SM-7", "SM-8")
-def test_the_node_termination_handler_drains_a_scale_in_and_completes_its_hook(
+def test_the_node_termination_handler_drains_a_scale_in_completes_its_hook_and_heeds_an_interruption(
     stage: Opened, make_namespace: Callable[..., str]
 ) -> None:
     """The stack is what `tidemill render cloudformation --no-engine` prints: group, schedule, hook, queue and rule."""
@@ -45,8 +46,7 @@ def test_the_node_termination_handler_drains_a_scale_in_and_completes_its_hook(
     assert [one["action"] for one in account.ask("calls") if one["key"] == "as-nth"].count(
         "CompleteLifecycleAction"
     ) == 1
-    ran = [row for row in account.kubelets()["pods"] if row["instance"] == instance]
-    assert [(row["end"], row["fullGrace"]) for row in ran] == [("stopped", True)]
+    assert [row["end"] for row in rows(scene, instance)] == ["stopped"]
 
     def moved() -> bool:
         return [one["spec"]["nodeName"] for one in scene.pods(namespace) if is_ready(one)] not in (
@@ -55,6 +55,24 @@ def test_the_node_termination_handler_drains_a_scale_in_and_completes_its_hook(
         )
 
     scene.eventually(moved, "its successor runs on the other node")
+
+    (spot,) = account.launch(pool="spot", InstanceMarketOptions={"MarketType": "spot"})
+    account.joined(spot)
+    scene.create(
+        namespace, pod("one", gpus=1, selector={names.LABEL_POOL: "spot"}, annotations=sim(stops_after="2s"))
+    )
+    scene.eventually(lambda: pod_runs(scene.api(), namespace, "one"), "a pod runs on spot")
+    assert account.fault("spot-interruption") == spot
+    scene.eventually(
+        lambda: [row["end"] for row in rows(scene, spot)] == ["stopped"], "it was drained in time"
+    )
+    assert account.state_of(spot) == "running", "EC2 waits two minutes"
+    assert not account.kubelets()["withoutFullGrace"]
+
+
+def rows(scene: Stage, instance: str) -> list[dict[str, Any]]:
+    """What became of the pods there."""
+    return [row for row in scene.account.kubelets()["pods"] if row["instance"] == instance]
 
 
 def ready_nodes(scene: Stage) -> list[Any]:
