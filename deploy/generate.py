@@ -31,7 +31,7 @@ _ON_REMOVAL = {
     "helm.sh/hook-weight": "-10",
     "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
 }
-_ROLES = (Role.CONTROLLER, Role.DOCUMENTS, Role.KARPENTER, Role.PURCHASER)
+_ROLES = (Role.CONTROLLER, Role.DOCUMENTS, Role.KARPENTER, Role.PURCHASER, Role.USERS)
 _WRITTEN_BY_TEMPLATES = ("ServiceAccount", "Namespace")
 
 

@@ -1,8 +1,9 @@
 """What a kubelet would do for the pods of the chart: run their command lines, on this machine.
 
-There are no kubelets for them here. So each container's own command and arguments are started as a process, with its
-environment, its volumes as folders, and a token of its pod's ServiceAccount: roles and arguments of the chart are what
-is proved. Two things differ: the port of the metrics is any free one, and AWS is the simulated account.
+kube-scheduler binds them to a node whose kubelet only reports them as running. So each container's own command and
+arguments are started as a process here, with its environment, its volumes as folders, and a token of its pod's
+ServiceAccount: roles and arguments of the chart are what is proved. Two things differ: the port of the metrics is any
+free one, and AWS is the simulated account.
 """
 
 from __future__ import annotations
@@ -70,18 +71,30 @@ class ChartPods:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
+    def provide_volume(self) -> None:
+        """For the one claim of the chart; there is no provisioner here."""
+        spec = {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": str(self.claim("tidemill-ledger"))},
+        }  # fmt: skip
+        self.api.create("/api/v1/persistentvolumes", {"metadata": {"name": "ledger"}, "spec": spec})
+
     def pods(self, app: str) -> list[dict[str, Any]]:
         return self.api.items(
             f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=f"app.kubernetes.io/name={app}"
         )
 
     def sync(self, app: str) -> list[str]:
-        """Start pods of the app that are new, stop those that are gone: names of the processes that run."""
-        found = {pod["metadata"]["uid"]: pod for pod in self.pods(app)}
+        """Start pods of the app that are new and bound, stop those that are to go: names of the processes that run."""
+        found = {
+            pod["metadata"]["uid"]: pod
+            for pod in self.pods(app)
+            if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+        }
         for uid in [uid for uid, name in self.running.items() if name.startswith(app) and uid not in found]:
             self.processes.stop(self.running.pop(uid), ending_s=60)
         for uid, pod in found.items():
-            if uid not in self.running and not pod["metadata"].get("deletionTimestamp"):
+            if uid not in self.running:
                 (container,) = pod["spec"]["containers"]
                 command, environment = self._translated(pod, container)
                 self.processes.start(pod["metadata"]["name"], command, env=environment)
@@ -101,6 +114,7 @@ class ChartPods:
     def run_to_end(self, app: str) -> None:
         """The containers of a Job's pod, one after the other, each as its pod; then the pod has succeeded."""
         (pod,) = eventually(lambda: self.pods(app), timeout_s=60, what=f"{app} has a pod")
+        eventually(lambda: self.pods(app)[0]["spec"].get("nodeName"), what=f"{app} is bound")
         for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
             command, environment = self._translated(pod, container)
             done = subprocess.run(

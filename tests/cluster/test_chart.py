@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from controlplane.start import ControlPlane
 from tests.cluster.chart_pods import NAMESPACE, ChartPods, Helm
 from tests.cluster.controller import Controller
 from tests.cluster.documents import document
+from tests.cluster.guide_output import check_guide, events, table
 from tests.cluster.objects import sim
 from tests.cluster.programs import Kubectl
+from tests.cluster.small_kubelet import SmallKubelet
 from tests.cluster.stage import Stage
 from tests.deploy.helm import IMAGE, ROOT, VALUES, rendered
 from tests.store.postgres import Server
@@ -77,7 +79,10 @@ class Installed:
 @pytest.fixture
 def install(
     stage: Opened, helm: Helm, cluster: ControlPlane, processes: Processes, tmp_path: Path, kubectl: Kubectl
-) -> Callable[..., Installed]:
+) -> Iterator[Callable[..., Installed]]:
+    """`helm install` beside a simulated account; the pods of the chart run on this machine."""
+    kubelet = SmallKubelet(cluster.admin(), speed=30)
+
     def make(*arguments: str, ledger: str = "", **account: Any) -> Installed:
         documents = example(cluster.server)
         scene = stage(
@@ -96,19 +101,44 @@ def install(
                 "--from-literal=password=of-the-ledger",
             )
             kubectl(*secret)
-        helm.install("--set", IMAGE, *arguments)
+        kubelet.join("system-1", "test:///system-1", {}, [])
         pods = ChartPods(cluster, processes, tmp_path, scene.environment)
+        pods.provide_volume()
+        helm.install("--set", IMAGE, *arguments)
         scene.ledger = ledger or f"sqlite:///{pods.claim('tidemill-ledger')}/ledger.db"
         pods.controller().wait_for("waiting for what is away")  # there is no Platform yet
         kubectl.apply(*documents)
         pods.controller().wait_for("this process leads")
         return Installed(scene, helm, pods, kubectl)
 
-    return make
+    yield make
+    kubelet.stop()
 
 
 def phases(api: Api, namespace: str) -> list[str]:
     return [pod["status"]["phase"] for pod in api.items(f"/api/v1/namespaces/{namespace}/pods")]
+
+
+def shown(scene: Stage, kubectl: Kubectl, namespace: str) -> dict[str, str]:
+    """What the guide shows: the pool while its Job runs, and the Job that cannot end on its block."""
+
+    def settled() -> Any:
+        told = kubectl.json("get", "computepool", "train").get("status", {})
+        why = kubectl("get", "events", "-n", namespace, "--field-selector=involvedObject.name=too-long")
+        return told.get("gpusUsed") == 8 and told.get("waitingPods") == 1 and "Held" in why
+
+    scene.account.speed(1)  # so that durations in it do not run away while it is printed
+    scene.eventually(settled, "the status shows the Job", timeout_s=60)
+    kinds = ("platforms", "computepools", "capacityblocks")
+    listed = [f"$ kubectl get {kind}\n{table(kubectl('get', kind))}" for kind in kinds]
+    listed.append(f"$ kubectl get jobs -n {namespace}\n{table(kubectl('get', 'jobs', '-n', namespace))}")
+    told = kubectl("describe", "job", "too-long", "-n", namespace).partition("Events:\n")[2]
+    return {
+        "get": "\n".join(listed),
+        "describe": f"$ kubectl describe computepool train\n{kubectl('describe', 'computepool', 'train')}",
+        "explain": f"$ kubectl explain computepool.spec.drain\n{kubectl('explain', 'computepool.spec.drain')}",
+        "held": f"$ kubectl describe job too-long -n {namespace}\n…\nEvents:\n{events(told)}",
+    }
 
 
 @pytest.mark.requirement("PE-21")
@@ -133,6 +163,7 @@ def test_helm_install_and_an_example_run_a_gpu_job_and_helm_uninstall_releases_w
     kubectl.apply(late, namespace=ours)
     assert kubectl.json("get", "job", "too-long", "-n", ours)["spec"]["suspend"] is True
     nodes = {node["metadata"]["name"] for node in scene.nodes()}
+    check_guide(ROOT / "docs" / "guides" / "install.md", shown(scene, kubectl, ours))
 
     removal = subprocess.Popen(
         installed.helm.command("uninstall"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -176,7 +207,7 @@ def test_helm_upgrade_in_mid_drain_and_the_drain_goes_on(
     scene.eventually(lambda: phases(api, ours) == ["Running"], "the Job runs", timeout_s=180)
 
     def drains() -> Any:
-        (node,) = scene.nodes()
+        (node,) = [one for one in scene.nodes() if names.LABEL_POOL in one["metadata"]["labels"]]
         return node["metadata"]["annotations"].get(names.DRAINING_SINCE)
 
     since = scene.eventually(drains, "the drain has begun", timeout_s=240)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
 import tidemill
 from deploy import generate
 from tests.deploy.helm import CHART, IMAGE, NAMESPACE, ROOT, VALUES, helm, named, pod_specs, rendered
+from tidemill.cli import VERBS
 from tidemill.kube.admission.policy import policy_objects
 from tidemill.kube.rbac import Role, manifests
 from tidemill.render.node_agent import node_agent_objects
@@ -249,3 +252,21 @@ def test_with_sqlite_one_process_does_both() -> None:
     (controller,) = pod_specs(objects)["Deployment tidemill-controller"]["containers"]
     assert "--purchaser-apart" not in controller["args"]
     assert "Deployment tidemill-purchaser" not in pod_specs(objects)
+
+
+def test_every_command_line_of_the_chart_is_one_that_tidemill_reads(
+    values: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options are parsed and nothing is run."""
+    for name, pod in pod_specs(rendered("-f", str(values))).items():
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            entry, *words = (*container["command"], *container.get("args", ()))
+            assert entry == "tidemill", name
+            for given in container.get("env", ()):
+                monkeypatch.setenv(given["name"], given.get("value", "from-the-pod"))
+            verb = VERBS[words[0]]
+            command = getattr(importlib.import_module(f"tidemill.cli.{verb.module}"), verb.attribute)
+            rest = words[1:]
+            if isinstance(command, click.Group):
+                command, rest = command.commands[rest[0]], rest[1:]
+            command.make_context(words[0], rest)
