@@ -46,8 +46,9 @@ def table(printed: str) -> str:
 
 
 def events(printed: str) -> str:
-    """Of `kubectl describe`: the columns again as wide as what is in them now."""
+    """Of `kubectl describe`: the columns again as wide as what is in them now, in an order of their own."""
     rows = [re.split(r" {2,}", line.strip()) for line in table(printed).splitlines() if line.strip()]
+    rows = [*rows[:2], *sorted(rows[2:])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows

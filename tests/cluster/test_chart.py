@@ -194,9 +194,10 @@ def test_helm_upgrade_in_mid_drain_and_the_drain_goes_on(
 ) -> None:
     """The block ends at 11:30, its nodes at 11:00. A pod that takes ten minutes to end is being drained when the
     controller's pod is replaced by another version's."""
-    installed = install(start="2026-11-18T09:28:00Z")
+    installed = install()
     scene, pods = installed.scene, installed.pods
     scene.wait_until_held()
+    scene.account.speed(120)
     block = scene.buy(1, ends="2026-11-18T11:30:00Z", pool="train")
     work = example_job(duration="10h")
     work["spec"]["template"]["metadata"]["annotations"] |= {
@@ -228,6 +229,33 @@ def test_helm_upgrade_in_mid_drain_and_the_drain_goes_on(
     assert scene.account.now() < datetime(2026, 11, 18, 11, 1, tzinfo=UTC), "before EC2 would have ended it"
     assert not scene.account.kubelets()["diedWithInstance"]
     assert not scene.account.kubelets()["withoutFullGrace"]
+
+
+def test_an_upgrade_upgrades_the_crds_and_keeps_the_certificate_and_a_second_install_finds_what_stayed(
+    helm: Helm, api: Api, kubectl: Kubectl
+) -> None:
+    values = ("--set", IMAGE, "--set", "admission.mode=webhook")
+    helm.install(*values)
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/computepools.tidemill.dev"
+    columns = api.get(path)["spec"]["versions"][0]["additionalPrinterColumns"]
+    older = [{"op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": columns[:1]}]
+    api.patch(path, older, "application/json-patch+json")
+    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/tidemill-webhook"
+    certificate = api.get(secret)["data"]
+
+    helm.upgrade(*values)
+    assert api.get(path)["spec"]["versions"][0]["additionalPrinterColumns"] == columns
+    assert api.get(secret)["data"] == certificate, "made once"
+    helm.upgrade(*values, "--set", "admission.webhook.renew=true")
+    renewed = api.get(secret)["data"]
+    assert renewed["ca.crt"] != certificate["ca.crt"]
+    (hook,) = api.items("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")
+    assert {each["clientConfig"]["caBundle"] for each in hook["webhooks"]} == {renewed["ca.crt"]}
+
+    helm("uninstall", "--no-hooks")
+    assert api.get(path)["metadata"]["name"] == "computepools.tidemill.dev"
+    helm.install("--set", IMAGE)
+    assert kubectl("get", "mutatingadmissionpolicies", "-o", "name").strip()
 
 
 # --- a purchaser of its own ---------------------------------------------------------------------------

@@ -25,9 +25,11 @@ HOW_TO_GET_IT = f"no chart of NVIDIA's device plugin: go mod download {MODULE}"
 def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """From the module cache, or the module proxy."""
     try:
+        go = find_go()
         done = subprocess.run(
-            (str(find_go()), "mod", "download", "-json", MODULE),
+            (str(go.binary), "mod", "download", "-json", MODULE),
             capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path_factory.mktemp("module"),
+            env={**os.environ, "GOTOOLCHAIN": go.toolchain},
         )  # fmt: skip
         told = json.loads(done.stdout) if done.returncode == 0 else {}
     except (CannotBuild, OSError, subprocess.TimeoutExpired):

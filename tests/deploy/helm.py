@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,12 @@ def helm(*arguments: str, fails: bool = False) -> str:
 
 def rendered(*arguments: str) -> list[dict[str, Any]]:
     """The objects of `helm template`, hooks too."""
-    text = helm("template", "tidemill", str(CHART), "--namespace", NAMESPACE, *arguments)
-    return [each for each in yaml.safe_load_all(text) if each]
+    return [each for each in yaml.load_all(_template(arguments), yaml.CSafeLoader) if each]
+
+
+@cache
+def _template(arguments: tuple[str, ...]) -> str:
+    return helm("template", "tidemill", str(CHART), "--namespace", NAMESPACE, *arguments)
 
 
 def named(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import json
 import re
@@ -12,6 +13,8 @@ from typing import Any
 import click
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 import tidemill
 from deploy import generate
@@ -182,6 +185,21 @@ def test_one_authority_signs_the_certificate_that_the_webhook_is_called_with() -
     assert bundles == {secret["ca.crt"]}
 
 
+def test_the_certificate_is_for_the_service_and_signed_by_the_authority() -> None:
+    data = named(rendered("--set", IMAGE, "--set", "admission.mode=webhook"), "Secret", "tidemill-webhook")[
+        "data"
+    ]
+    authority, certificate = (
+        x509.load_pem_x509_certificate(base64.b64decode(data[name])) for name in ("ca.crt", "tls.crt")
+    )
+    certificate.verify_directly_issued_by(authority)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert f"tidemill-webhook.{NAMESPACE}.svc" in names.get_values_for_type(x509.DNSName)
+    key = serialization.load_pem_private_key(base64.b64decode(data["tls.key"]), None)
+    encoding = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    assert key.public_key().public_bytes(*encoding) == certificate.public_key().public_bytes(*encoding)
+
+
 def test_roles_are_annotated_for_irsa_and_pull_secrets_are_everywhere() -> None:
     file = next(each for each in VALUES if each.stem == "postgresql-values")
     objects = rendered("-f", str(file))
@@ -260,8 +278,8 @@ def test_every_command_line_of_the_chart_is_one_that_tidemill_reads(
     """Options are parsed and nothing is run."""
     for name, pod in pod_specs(rendered("-f", str(values))).items():
         for container in (*pod.get("initContainers", ()), *pod["containers"]):
-            entry, *words = (*container["command"], *container.get("args", ()))
-            assert entry == "tidemill", name
+            words = [*container["command"], *container.get("args", ())]
+            assert words.pop(0) == "tidemill", name
             for given in container.get("env", ()):
                 monkeypatch.setenv(given["name"], given.get("value", "from-the-pod"))
             verb = VERBS[words[0]]
