@@ -1,4 +1,4 @@
-"""Good neighbours on a real control plane: GPU caps per namespace."""
+"""Good neighbours on a real control plane: GPU caps per namespace, a pause, and one drainer only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.api import Api, eventually
 from tests.cluster.documents import by_the_hour, platform
-from tests.cluster.objects import create, job, job_is_complete
+from tests.cluster.objects import create, job, job_is_complete, template
 from tests.cluster.programs import Kubectl
 from tests.cluster.stage import Stage
 from tidemill.spec import names
@@ -82,3 +82,26 @@ def test_a_paused_engine_admits_and_launches_nothing_and_goes_on_when_it_may(
         lambda: job_is_complete(api, ours, "waits"), timeout_s=120, what="the Job runs once it may go on"
     )
     assert "a fire drill" in scene.tidemill("ledger", "show", "--json", scene.ledger)
+
+
+@pytest.mark.requirement("PE-20")
+def test_a_drainer_that_comes_later_has_its_pool_refused_and_the_pods_say_who(
+    stage: Callable[..., Stage], api: Api, ours: str, kubectl: Kubectl
+):
+    scene = stage(by_the_hour("train", limits={"nodes": 2}), speed=60)
+    controller = scene.run()
+    controller.wait_for("this process leads")
+    handler = template(gpus=0, labels={"app": "nth"})
+    handler["spec"]["containers"][0]["image"] = "example.com/aws-node-termination-handler:v1"
+    spec = {"selector": {"matchLabels": {"app": "nth"}}, "template": handler}
+    api.create(f"/apis/apps/v1/namespaces/{ours}/daemonsets", {"metadata": {"name": "nth"}, "spec": spec})
+    controller.wait_for("another drainer", timeout_s=120)
+    create(api, ours, job("waits", gpus=4, lasts="10m"))
+    name = f"DaemonSet/{ours}/nth"
+    said = f"{name} acts on the nodes of pool train too"
+    eventually(lambda: said in kubectl("get", "events", "-n", ours), timeout_s=60, what="its Event says who")
+    assert scene.account.instances() == []
+    api.delete(f"/apis/apps/v1/namespaces/{ours}/daemonsets/nth")
+    eventually(
+        lambda: job_is_complete(api, ours, "waits"), timeout_s=180, what="it runs once the other is gone"
+    )

@@ -99,6 +99,7 @@ class Found:
     kind: str
     name: str
     certain: bool
+    pools: tuple[str, ...] = ("p5",)
 
     def __str__(self) -> str:
         return f"{self.name} is a {self.kind}"
@@ -137,3 +138,23 @@ def test_one_that_may_act_is_warned_of_once(monkeypatch: pytest.MonkeyPatch):
     watch.refuse()
     watch.warn()
     assert warned == [str(MAYBE)]
+
+
+@pytest.mark.requirement("PE-20")
+def test_one_that_comes_later_has_its_pools_refused_until_it_goes():
+    found: list[Found] = []
+    woken: list[str] = []
+    watch = DrainerWatch(lambda: found, ["NodePool/accepted"], woken.append)
+    watch.refuse()
+    assert watch.refused_pools == ()
+    found += [
+        Found("karpenter", "NodePool/gpu", True, ("train", "serve")),
+        Found("karpenter", "NodePool/accepted", True, ("spare",)),
+        MAYBE,
+    ]
+    watch.warn()
+    assert watch.refused_pools == (("serve", "NodePool/gpu"), ("train", "NodePool/gpu"))
+    found.clear()
+    watch.warn()
+    assert watch.refused_pools == ()
+    assert len(woken) == 2

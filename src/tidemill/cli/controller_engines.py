@@ -42,11 +42,13 @@ class Engines:
     def __init__(
         self, aws: Aws, api: KubeApi, clock: MappedClock, cluster: KubeCluster, ledger: Ledger, metrics: Metrics,
         wakes: Wakes, *, dry_run: bool, once: bool, buys: bool = True, shadow: ShadowReporter | None = None,
+        refused_pools: Callable[[], tuple[tuple[str, str], ...]] = lambda: (),
     ) -> None:  # fmt: skip
-        """`shadow`: it is told what the engine's view assumes; needs `dry_run`."""
+        """`shadow`: it is told what the engine's view assumes; needs `dry_run`. `refused_pools`: as the engine's."""
         self._aws, self._api, self._clock, self._cluster = aws, api, clock, cluster
         self._ledger, self._metrics, self._wakes = ledger, metrics, wakes
         self._dry_run, self._once, self._buys, self._shadow = dry_run, once, buys, shadow
+        self._refused_pools = refused_pools
 
     def engine_of(self, spec: Spec, go_on: Callable[[], bool]) -> Engine:
         dry = self._dry_run
@@ -64,8 +66,13 @@ class Engines:
             spec, self._clock, cloud, cluster, ledger,
             executor=self._executor(), reconciler=None if dry else self._reconcilers(spec, provisioned),
             go_on=go_on, now_s=time.monotonic,
-            lacks=partial(lacks, spec), documents_since=self._clock.now(), buys=self._buys,
+            lacks=partial(self._lacks, spec), documents_since=self._clock.now(), buys=self._buys,
+            refused_pools=self._refused_pools,
         )  # fmt: skip
+
+    def _lacks(self, spec: Spec, pool: str) -> tuple[str, ...]:
+        who = dict(self._refused_pools()).get(pool)
+        return (*lacks(spec, pool), *((f"{who} acts on its nodes too",) if who else ()))
 
     def _executor(self) -> PlannerExecutor:
         """One tick waits for its planner; a process that goes on takes the result at a later one."""

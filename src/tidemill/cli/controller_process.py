@@ -108,6 +108,7 @@ class ControllerProcess:
         self._recorder: EventRecorder | None = None
         self._flight: FlightRecorder | None = None
         self._threads = Threads()
+        self._drainers: DrainerWatch | None = None
         self._code, self._done = 0, False  # of --once
         self._objects: ClusterDocuments | None = None  # where the documents are objects of the cluster
         self._opened: Documents | None = None if options.from_cluster else self._open_files()
@@ -159,8 +160,9 @@ class ControllerProcess:
         patience.until("EC2", lambda: check_region(aws, spec.platform))
         ledger = self._open_ledger(stack, patience, spec, who, clock)
         drainers = DrainerWatch(
-            lambda: find_drainers(api, _provisioners(self._version().spec)), options.accepted
+            lambda: find_drainers(api, _provisioners(self._version().spec)), options.accepted, self._wakes
         )
+        self._drainers = drainers
         # A shadow is there to stand beside another: it only says who that is.
         patience.until("the API server", drainers.warn if options.shadow else drainers.refuse)
         cluster = self._cluster = KubeCluster(api, clock, wake=self._wakes)
@@ -218,6 +220,7 @@ class ControllerProcess:
         engines = Engines(
             aws, api, clock, cluster, ledger, metrics, self._wakes,
             dry_run=options.dry_run, once=options.once, buys=not options.purchaser_apart, shadow=shadow,
+            refused_pools=self._refused_pools,
         )  # fmt: skip
         loop = self._loop = ControlLoop(engines.engine_of, self._version, self._wakes, clock, reporters)
         if elector is None:  # a dry run: nobody has to lead to look
@@ -288,6 +291,9 @@ class ControllerProcess:
         stack.callback(writer.stop)
         self._threads.must_live("object-status", writer)
         return writer
+
+    def _refused_pools(self) -> tuple[tuple[str, str], ...]:
+        return self._drainers.refused_pools if self._drainers is not None else ()
 
     def _leads(self) -> bool:
         return self._leadership is not None and self._leadership.go_on

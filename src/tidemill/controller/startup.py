@@ -20,7 +20,7 @@ T = TypeVar("T")
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 TELL_EVERY_S = 30.0
-DRAINERS_EVERY_S = 600.0
+DRAINERS_EVERY_S = 60.0
 
 log = structlog.stdlib.get_logger("tidemill.controller")
 
@@ -96,14 +96,23 @@ class FoundDrainer(Protocol):
     @property
     def certain(self) -> bool: ...
 
+    @property
+    def pools(self) -> tuple[str, ...]: ...
+
 
 class DrainerWatch(Worker):
     """Two that drain one node give its pods two notices, and neither counts what the other took."""
 
-    def __init__(self, find: Callable[[], Collection[FoundDrainer]], accepted: Collection[str]) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Collection[FoundDrainer]],
+        accepted: Collection[str],
+        wake: Callable[[str], None] = lambda why: None,
+    ) -> None:
         super().__init__("drainers")
-        self._find, self._accepted = find, accepted
+        self._find, self._accepted, self._wake = find, accepted, wake
         self._told: set[str] = set()
+        self.refused_pools: tuple[tuple[str, str], ...] = ()  # whose nodes another certainly drains, and who
 
     def refuse(self) -> None:
         """Refused: somebody else certainly drains our nodes, and nobody accepted that."""
@@ -118,7 +127,13 @@ class DrainerWatch(Worker):
         self.warn()
 
     def warn(self) -> None:
-        for other in self._others():
+        """Those that came later: their pools are refused, the others go on."""
+        others = self._others()
+        refused = {pool: other.name for other in others if other.certain for pool in other.pools}
+        if (found := tuple(sorted(refused.items()))) != self.refused_pools:
+            self.refused_pools = found
+            self._wake("another drainer came or went")
+        for other in others:
             if other.name not in self._told:
                 self._told.add(other.name)
                 log.warning("another drainer", about=str(other), certain=other.certain)

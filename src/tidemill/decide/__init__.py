@@ -20,6 +20,7 @@ from tidemill.decide.placement.place_pending import place_pending
 from tidemill.decide.purchasing import manage_purchases
 from tidemill.decide.unfilled_blocks import warn_of_unfilled_blocks
 from tidemill.model.plan import Plan
+from tidemill.model.warning_reasons import WarningKind, WarningReason
 from tidemill.model.world import World
 from tidemill.spec import Spec
 
@@ -48,6 +49,8 @@ def decide(spec: Spec, world: World, memory: Memory | None = None) -> Plan:
     # 8 forecast: which services a hand-over will leave short, and what would help; paid capacity that stays empty
     warn_of_shortages(context)
     warn_of_unfilled_blocks(context, in_flight)
+    for pool, who in world.refused_pools:
+        context.warn(pool, WarningReason(WarningKind.POOL_REFUSED, who))
     plan = context.plan()
     # 9 pause: somebody wants only what a deadline forces
     return plan if world.pause is None else while_paused(plan, world, world.pause, spec.platform.name)

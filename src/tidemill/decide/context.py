@@ -83,6 +83,7 @@ class DecisionContext:
         self.placed: set[str] = set()  # pools in which this plan places a pending pod
         self.placed_items: set[QueueItem] = set()
         self.namespace_caps = NamespaceCaps(spec, world)
+        self.refused_pools = dict(world.refused_pools)  # by whom
         table = self.table = self.memory.of(NodeTable)
         table.update(spec, world, self.owner)
         self.views, self.gone, self.strangers = table.views, table.gone, table.strangers

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -108,13 +108,14 @@ class Engine:
         lacks: Callable[[str], Sequence[str]] = lambda pool: (),
         documents_since: datetime | None = None,
         buys: bool = True,
+        refused_pools: Callable[[], tuple[tuple[str, str], ...]] = lambda: (),
     ) -> None:
         """`reconciler`: keeps what launches need, such as groups, as the documents want it.
 
         `go_on`: asked before every action; once it says no, the rest of the plan is left to a later tick. `now_s`: a
         stopwatch, for measuring. `lacks`: what the documents lack, by pool, before it may be bought for.
         `documents_since`: launches that were refused before that say nothing of these documents. `buys`: False where
-        another process submits what is approved.
+        another process submits what is approved. `refused_pools`: those that somebody else drains, and who.
         """
         self._spec, self._clock, self._ledger, self._decide = spec, clock, ledger, decide
         self._reconciler, self._go_on, self._now_s = reconciler, go_on, now_s
@@ -122,7 +123,7 @@ class Engine:
             clock, cloud, cluster, ledger, spec.platform.spec.deployment, documents_since
         )
         self._actor = Actor(spec, clock, cloud, cluster, ledger, lacks, buys=buys)
-        self._planner = PlannerRunner(spec, executor)
+        self._planner, self._refused_pools = PlannerRunner(spec, executor), refused_pools
         self._meter = Meter(spec, ledger)
         self._last_world: World | None = None
         self._last_plan = Plan()
@@ -153,6 +154,8 @@ class Engine:
             log.warning("cannot observe: %s", error)
             return None
         self._meter.read(world)
+        if refused := self._refused_pools():
+            world = replace(world, refused_pools=refused)
         world = self._planner.with_result(world)
         self.seen = world, None
         observed_s = self._now_s()

@@ -323,6 +323,7 @@ class HoldKind(StrEnum):
     MONTH_SPENT = "month-spent"  # of a pool that has only sources by the hour
     MONTH_TOO_SHORT = "month-too-short"
     UNREACHABLE = "unreachable"
+    POOL_REFUSED = "pool-refused"  # name: who else drains or scales its nodes
     PAUSED = "paused"  # name: who paused it; since; detail: their words
     NAMESPACE_LIMIT_REACHED = (
         "namespace-limit-reached"  # name: the namespaces; count: GPUs in use; of: that they may use

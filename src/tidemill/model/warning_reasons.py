@@ -22,6 +22,7 @@ class WarningKind(StrEnum):
     DRIFT_DO_NOT_DISRUPT = "drift-do-not-disrupt"  # drain: the drift; name: the pod that stays
     DRIFT_NOT_RECREATED = "drift-not-recreated"  # drain, name
     DRIFT_GANG_OPEN_END = "drift-gang-open-end"  # drain, name; gang: whose end is not known
+    POOL_REFUSED = "pool-refused"  # name: who else drains or scales its nodes
     PAUSED = "paused"  # name: who paused the engine; at: since when; detail: their words
 
 

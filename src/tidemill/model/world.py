@@ -44,6 +44,8 @@ class World:
     overheads: tuple[Overhead, ...] = ()
     taken_back: tuple[TakenBack, ...] = ()  # lately, as far as this engine knows
     let_go: tuple[LetGo, ...] = ()  # likewise
+    # Pools whose nodes somebody else drains or scales, and who: nothing is launched there, and nothing consolidated.
+    refused_pools: tuple[tuple[str, str], ...] = ()
     pause: Pause | None = None  # set: only what a deadline forces goes on
     ledger_ok: bool = True  # False: no purchases and no new launches; drains and terminations go on
     cloud_ok: bool = True  # False: reservations and instances are the last known ones, likewise

@@ -37,6 +37,10 @@ HOLDS: dict[HoldKind, Sentence[HoldReason]] = {
         "this month's budget of the platform would not last until it and what runs in pool {pool} are done"
     ),
     HoldKind.UNREACHABLE: "AWS or the ledger cannot be reached, so nothing is launched",
+    HoldKind.POOL_REFUSED: (
+        "{name} acts on the nodes of pool {pool} too, so nothing is launched there:"
+        " remove it, or keep it off these nodes"
+    ),
     HoldKind.PAUSED: lambda reason: (
         fill("Tidemill is paused since {since} by {name}, so nothing is admitted or launched", reason)
         + (f": {reason.detail}" if reason.detail else "")

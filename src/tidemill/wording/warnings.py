@@ -25,6 +25,10 @@ WARNINGS: dict[WarningKind, Sentence[WarningReason]] = {
     WarningKind.KARPENTER_SPLITS_GANG: (
         "pool {name} is Karpenter's, which knows no gangs: its pods start one by one, as nodes come"
     ),
+    WarningKind.POOL_REFUSED: (
+        "{name} drains or scales its nodes too: nothing is launched, bought or consolidated there until it is gone or"
+        " keeps off these nodes; what a deadline forces goes on"
+    ),
     WarningKind.PAUSED: lambda reason: (
         fill(
             "paused since {at} by {name}: nothing is bought, launched, admitted or consolidated;"

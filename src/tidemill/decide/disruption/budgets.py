@@ -35,6 +35,8 @@ class Disruptions:
 
     def left(self, pool: ComputePool, kind: DisruptionKind) -> float:
         """How many more may go. Budgets with a schedule wake the engine when they begin and end to hold."""
+        if pool.name in self._context.refused_pools:
+            return 0.0  # somebody else drains its nodes: two that count would each count alone
         if not pool.spec.disruption.budgets:
             return float("inf")
         views = [view for view in self._context.views if view.facts.pool_name == pool.name]

@@ -136,6 +136,8 @@ def find_launch_options(
         for reservation in context.world.reservations
     }
     for name, template in context.templates.items():
+        if name in context.refused_pools:
+            continue
         for wanted in template.pool.spec.sources:
             if wanted.type in ("block", "odcr"):
                 found += _reserved(context, template, wanted, stocks, allowances[name], daemons[name])

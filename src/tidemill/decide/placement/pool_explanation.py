@@ -40,6 +40,9 @@ def explain_pool(
     misfit = _known_misfit(context, item, template)
     if misfit is not None:
         return misfit
+    if pool.name in context.refused_pools:
+        reason = HoldReason(HoldKind.POOL_REFUSED, pool.name, context.refused_pools[pool.name])
+        return Explanation(6, "held", reason)
     if pool.spec.limits is None:
         return Explanation(5, "limit", HoldReason(HoldKind.POOL_WITHOUT_LIMITS, pool.name))
     if item.gang is not None and (most := _most_at_once(context, template)) < len(item.pods):
