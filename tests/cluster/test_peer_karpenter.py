@@ -90,20 +90,27 @@ def test_the_engine_empties_a_block_before_karpenters_time_and_hands_its_work_to
     )  # fmt: skip
     karpenter = Karpenter(scene)
     scene.run()
+    scene.eventually(lambda: '"ticked"' in scene.log(), "the engine works, and its ledger is there")
     karpenter.wait_until_it_works()
     first = block(scene, "a", "85m")
     ends = scene.account.end_of(first)
     scene.adopt(first)
-    resumable = {names.CHECKPOINT_EVERY: "2m", **sim(stops_after="2s", acknowledges="true")}
-    scene.create(ours, job("fit", lasts="6h", annotations=resumable))
-    scene.eventually(lambda: scene.sources_running(ours) == {first}, "the job runs on block a")
-
     second = block(scene, "b", "24h")
     scene.adopt(second)
+    resumable = {names.CHECKPOINT_EVERY: "2m", **sim(stops_after="2s", acknowledges="true")}
+    scene.create(ours, job("fit", lasts="6h", annotations=resumable))
+    scene.eventually(
+        lambda: scene.sources_running(ours) == {first},
+        "the job runs on a, which lasts long enough",
+        timeout_s=90,
+    )
+
     scene.account.advance(to=instant(ends - timedelta(minutes=50)))
     scene.eventually(lambda: not scene.open_nodes(first), "the engine drains block a")
     scene.account.advance(to=instant(ends - timedelta(minutes=44)))
-    scene.eventually(lambda: scene.sources_running(ours) == {second}, "the job runs on block b")
+    scene.eventually(
+        lambda: scene.sources_running(ours) == {second}, "the job runs on block b", timeout_s=120
+    )
     scene.eventually(
         lambda: {reservation_of(one) for one in karpenter.claims() if not deleting(one)} == {second},
         "Karpenter has no node of block a any more",
