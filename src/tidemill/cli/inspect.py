@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from tidemill.cli.kube_session import CONTEXT, KUBECONFIG, NEEDS_AWS
 from tidemill.cli.region_catalog import PROFILE, resolve_region
 from tidemill.cli.session import AWS, JSON, NO_AWS, account_line, check_account, open_account
 from tidemill.cli.terminal import console, table
@@ -23,6 +24,7 @@ from tidemill.spec.problem import Problem
 
 if TYPE_CHECKING:
     from tidemill.catalog import Catalog
+    from tidemill.report.cluster_inspection import ClusterInspection
     from tidemill.report.inspection import Inspection
     from tidemill.report.survey import Survey
     from tidemill.spec import Spec
@@ -62,20 +64,30 @@ class _Documents(NamedTuple):
     "--sim", envvar="TIDEMILL_SIM", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
     help="Use the simulated AWS account in this file.",
 )  # fmt: skip
+@click.option(
+    "--kube", is_flag=True, envvar="TIDEMILL_KUBE",
+    help="Read the cluster too: nodes of each block, pods that would die with it, what is in the way.",
+)  # fmt: skip
+@KUBECONFIG
+@CONTEXT
 @JSON
 @click.pass_context
 def inspect(
     ctx: click.Context, files: tuple[str, ...], more_files: tuple[str, ...], aws: bool, region: str | None,
-    profile: str, sim: Path | None, as_json: bool,
+    profile: str, sim: Path | None, kube: bool, kubeconfig: str | None, context: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Show what is in an AWS account, what ends when, who owns it, and what will go wrong.
 
     Lists blocks and on-demand reservations with their deadlines; Auto Scaling groups, node groups and Karpenter nodes
     on them; untracked reservations; traps, each with a fix. No document is needed. With documents it also lists which
     blocks Tidemill would own and could adopt, and warnings about the documents. It makes only Describe, List and Get
-    calls. What it may not read is named, and the rest is shown. Pods are not read.
+    calls. What it may not read is named, and the rest is shown. Pods are read with --kube only: then it also lists the
+    nodes of each block, the pods that still run when it ends with their grace against the time left, disruption budgets
+    that let nobody go, other autoscalers, device plugins, and pods without requests.
     """
     documents = _load_documents(files, more_files)
+    if kube and not (aws or profile or region):
+        raise SpecError(NEEDS_AWS)
     if aws or profile or region:
         if sim is not None and sim.name:
             named = "--aws" if aws else "--region" if region else "--profile"
@@ -87,7 +99,8 @@ def inspect(
         found = _inspect_file(documents, sim)
     else:
         raise SpecError(NO_AWS)
-    _print_inspection(found, documents, as_json)
+    cluster = _inspect_cluster(found, documents, kubeconfig, context) if kube else None
+    _print_inspection(found, documents, cluster, as_json)
     if found.blocks is None:
         denied = any(unread.forbidden for unread in found.not_read)
         ctx.exit(_EXIT_NOT_ALLOWED if denied else _EXIT_FAILED)
@@ -146,12 +159,24 @@ def _inspection_of(documents: _Documents, name: str, seen: Survey, catalog: Cata
     return inspection(seen, catalog, documents.spec)
 
 
+def _inspect_cluster(
+    found: Inspection, documents: _Documents, kubeconfig: str | None, context: str | None
+) -> ClusterInspection:
+    from tidemill.cli.inspect_cluster import inspect_cluster
+    from tidemill.cli.session import clock_and_name
+
+    clock, _ = clock_and_name()
+    return inspect_cluster(found, documents.catalog(found.region), clock, kubeconfig, context)
+
+
 # --- printing -------------------------------------------------------------------------------------
 
 
-def _print_inspection(found: Inspection, documents: _Documents, as_json: bool) -> None:
+def _print_inspection(
+    found: Inspection, documents: _Documents, cluster: ClusterInspection | None, as_json: bool
+) -> None:
     if not as_json:
-        _print_tables(found, documents.warnings)
+        _print_tables(found, documents.warnings, cluster)
         return
     from tidemill.report.rows import plain
 
@@ -166,13 +191,16 @@ def _print_inspection(found: Inspection, documents: _Documents, as_json: bool) -
         }
         for problem in documents.warnings
     ]
-    click.echo(json.dumps({**body, "problems": problems}, indent=2))
+    seen = {} if cluster is None else {"cluster": plain(cluster)}
+    click.echo(json.dumps({**body, **seen, "problems": problems}, indent=2))
 
 
 _MOST_IDS = 3
 
 
-def _print_tables(found: Inspection, problems: tuple[Problem, ...]) -> None:
+def _print_tables(
+    found: Inspection, problems: tuple[Problem, ...], cluster: ClusterInspection | None
+) -> None:
     _print_blocks(found)
     if found.endings:
         _print_endings(found)
@@ -182,7 +210,11 @@ def _print_tables(found: Inspection, problems: tuple[Problem, ...]) -> None:
         click.echo(f"Untracked (no owner tag): {', '.join(found.untracked)}\n")
     _print_traps(found.traps, looked=found.blocks is not None, unread=bool(found.unread))
     _print_claims(found, problems)
-    for line in _limits_of_inspection(found):
+    if cluster is not None:
+        from tidemill.cli.inspect_cluster import print_cluster
+
+        print_cluster(cluster)
+    for line in _limits_of_inspection(found, pods_read=cluster is not None):
         click.echo(line)
 
 
@@ -325,10 +357,13 @@ def _print_claims(found: Inspection, problems: tuple[Problem, ...]) -> None:
         click.echo("")
 
 
-def _limits_of_inspection(found: Inspection) -> Iterator[str]:
+def _limits_of_inspection(found: Inspection, *, pods_read: bool) -> Iterator[str]:
     for unread in found.not_read:
         yield f"not read: {unread.what}: {unread.why}"
-    yield "Pods were not read: this reads AWS only, and owners are what the tags say."
+    if pods_read:
+        yield "Owners are what the tags say; when a pod is done is what it says itself."
+    else:
+        yield "Pods were not read: this reads AWS only, and owners are what the tags say."
 
 
 def _at(instant: datetime | None) -> str:

@@ -127,7 +127,7 @@ def live_session(files: tuple[str, ...], live: LiveChoice) -> Iterator[LiveSessi
         if sql is not None:
             sql.owner().agreed_with(ledger_owner(spec, who))
         reader.start()
-        _wait_synced(reader)
+        wait_synced(reader)
         yield LiveSession(
             spec, ReadOnlyCloud(provisioned), guarded, clock, who, api, reader, provisioned, sql
         )
@@ -152,7 +152,7 @@ def _ledger(spec: Spec, url: str, clock: MappedClock) -> tuple[SqlLedger | None,
     return sql, sql
 
 
-def _wait_synced(reader: ClusterReader) -> None:
+def wait_synced(reader: ClusterReader) -> None:
     """Until everything was listed. A right that is missing, or a wrong credential, ends it at once."""
     give_up_s = time.monotonic() + SYNC_WITHIN_S
     while not reader.synced:

@@ -65,7 +65,7 @@ def find_drainers(api: KubeApi, pools: Mapping[str, Provisioner]) -> tuple[Drain
 def _judged(
     kind: str, workload: Mapping[str, Any], ours: Mapping[str, Provisioner], nodes: list[Any]
 ) -> Drainer | None:
-    which = _recognized(workload)
+    which = recognized(workload)
     spec = workload["spec"]
     if which is None or (kind == "Deployment" and spec.get("replicas", 1) == 0):
         return None
@@ -101,7 +101,8 @@ def _reaches(spec: Mapping[str, Any], pool: str, nodes: list[Any]) -> bool:
     return _may_run_on(spec, {names.LABEL_POOL: pool}, whole=False)
 
 
-def _recognized(workload: Mapping[str, Any]) -> DrainerKind | None:
+def recognized(workload: Mapping[str, Any]) -> DrainerKind | None:
+    """By its image or its name; None: it is none of those that are known."""
     meta, template = workload["metadata"], workload["spec"]["template"]
     words = {meta.get("labels", {}).get(_APP, ""), template["metadata"].get("labels", {}).get(_APP, "")}
     for container in template["spec"].get("containers", ()):
