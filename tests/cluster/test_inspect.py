@@ -23,7 +23,7 @@ def test_the_pods_of_a_block_are_told_with_its_end_and_what_is_in_the_way(
     serving = make_namespace()
     scene.create(serving, budget("chat", 1), deployment("chat", 1, gpus=4, grace_s=60))
     scene.eventually(lambda: any(map(is_ready, scene.pods(serving))), "the service serves", timeout_s=180)
-    scene.account.speed(0)
+    scene.account.speed(1)
     found = json.loads(scene.tidemill("inspect", "--aws", "--kube", "--json", str(scene.files)))["cluster"]
     (held,) = found["on_blocks"]
     assert (held["reservation"], len(held["nodes"]), held["pods"]) == (block, 1, 1)

@@ -29,7 +29,7 @@ def test_a_recorded_run_gives_identical_plans(
     eventually(lambda: _runs(api, namespace), timeout_s=180, what="the long Job runs")
     live = json.loads(_rehearsed(scene, "--from-live", str(scene.files)))
     assert live["nodes"], "the node that is there is carried over"
-    assert [one["started"] is not None for one in live["jobs"]] == [True]
+    assert [one["started"] is not None for one in live["job_rows"]] == [True]
     for number in range(4):
         name = f"train-{number}"
         create(api, namespace, job(name, parallelism=2, gpus=2, lasts="5m"))
