@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from tests.decide.builders import NOW, block, node, pod, spec
 from tidemill.model.pods import DisruptionBudget
 from tidemill.report.cluster_inspection import ClusterFacts, ClusterInspection, cluster_inspection
 from tidemill.report.inspection import inspection
+from tidemill.report.rows import plain
 from tidemill.report.survey import Survey, surveyed_instances
 from tidemill.spec import names
 
@@ -41,7 +43,8 @@ def test_grace_is_held_against_the_time_that_is_left():
     on = node("i-1")
     found = inspected(pod("quick", on=on, grace="30s"), pod("slow", on=on, grace="3h"))
     assert {one.pod: one.has_time for one in found.dying} == {"ml/quick": True, "ml/slow": False}
-    assert found.dying[0].left == found.dying[0].ends_at - NOW
+    assert found.dying[0].left_s == (found.dying[0].ends_at - NOW).total_seconds()
+    assert json.loads(json.dumps(plain(found)))["dying"][1]["grace_s"] == 3 * 3600
 
 
 def test_nodes_of_a_reservation_are_counted_and_instances_elsewhere_are_named():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -81,11 +81,17 @@ def _print_dying(found: ClusterInspection) -> None:
     )  # fmt: skip
     for one in found.dying[:_MOST]:
         then = "made again" if one.comes_back else "lost"
-        grace = span(one.grace) if one.has_time else f"{span(one.grace)}: TOO LONG"
-        rows.add_row(one.pod, one.node, _at(one.ends_at), span(one.left), grace, _at(one.expected_end), then)
+        grace = _span(one.grace_s) if one.has_time else f"{_span(one.grace_s)}: TOO LONG"
+        rows.add_row(
+            one.pod, one.node, _at(one.ends_at), _span(one.left_s), grace, _at(one.expected_end), then
+        )
     console().print(rows)
     if len(found.dying) > _MOST:
         click.echo(f"and {len(found.dying) - _MOST} more (--json has all of them)\n")
+
+
+def _span(seconds: int) -> str:
+    return span(timedelta(seconds=seconds))
 
 
 def _at(instant: datetime | None) -> str:

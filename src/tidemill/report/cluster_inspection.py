@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from tidemill.catalog import Catalog
 from tidemill.model.nodes import KubeNode
@@ -49,8 +49,8 @@ class DyingPod:
     pod: str
     node: str
     ends_at: datetime
-    left: timedelta
-    grace: timedelta
+    left_s: int
+    grace_s: int
     expected_end: datetime | None  # None: it does not say
     has_time: bool  # for its grace, if it was told to stop now
     comes_back: bool  # a controller would create it again
@@ -120,11 +120,10 @@ def _dying(held: Iterable[tuple[Ending, KubeNode, Pod]], now: datetime) -> list[
         if done is not None and done <= ending.at:
             continue
         left = ending.at - now
-        has_time = terms.grace <= left
+        seconds = int(left.total_seconds()), int(terms.grace.total_seconds())
+        comes_back = bool(pod.workload)
         found.append(
-            DyingPod(
-                pod.full_name, node.name, ending.at, left, terms.grace, done, has_time, bool(pod.workload)
-            )
+            DyingPod(pod.full_name, node.name, ending.at, *seconds, done, terms.grace <= left, comes_back)
         )
     return sorted(found, key=lambda one: (one.ends_at, one.pod))
 
