@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from benchmarks import rehearsal as month
+from tests.sim import mutants
 from tests.sim import scenario_builder as given
 from tests.sim.scenario_builder import scenario_with, without
+from tests.sim import test_mutants_work as work
 from tests.sim.test_mutants import CASES
 from tidemill.engine.loop import Tick
-from tidemill.model.plan import Terminate
+from tidemill.model.plan import AnnounceEnd, AnnounceNodeEnd, Terminate
 from tidemill.model.reasons import HoldKind
 from tidemill.sim.invariants.promises import _ON_ITS_WAY, Promises
+from tidemill.sim.invariants.told_ends import ToldEnds
 from tidemill.sim.invariants.truth import Finding, Truth, Violation
 from tidemill.sim.invariants.workloads import GANG_BOUND, Gangs, Orphans, _is_karpenters, _members, _useless
 from tidemill.sim.scenario.rehearsal import Rehearsal
@@ -103,6 +106,29 @@ def test_a_wrong_engine_is_found_at_the_same_instants_as_by_looking_at_everythin
     _, scenario, how = CASES[name]
     gangs, orphans = compared(scenario.prepare(**how))
     assert (bool(gangs), bool(orphans)) == WRONG_ABOUT[name]
+
+
+TELLS_WRONG_ENDS = {
+    "ends ten minutes later": lambda: CASES["believes in ends ten minutes later"][1].prepare(
+        decide=mutants.ten_minutes_late
+    ),
+    "no pod is told": lambda: work.SERVED.prepare(decide=without(AnnounceEnd)),
+    "no node is told that its end moved": lambda: work.EXTENDED.prepare(decide=without(AnnounceNodeEnd)),
+    "all are told": lambda: Rehearsal(month.spec(8), month.scenario(2, 8, 60), 3),
+}
+
+
+@pytest.mark.parametrize("name", TELLS_WRONG_ENDS)
+def test_who_was_not_told_an_end_is_found_as_by_asking_everybody(name: str) -> None:
+    rehearsal, changed_only, everybody, found = TELLS_WRONG_ENDS[name](), ToldEnds(), ToldEnds(), 0
+    rehearsal._stop_on = lambda violation: None  # type: ignore[method-assign]
+    while rehearsal.step():
+        everybody._as_of = None
+        wrong = list(changed_only.check(rehearsal._truth))
+        assert wrong == list(everybody.check(rehearsal._truth))
+        assert changed_only._wrong_since == everybody._wrong_since
+        found += len(wrong)
+    assert bool(found) == (name != "all are told")
 
 
 def test_a_node_that_worked_and_is_then_kept_although_drained_is_found() -> None:

@@ -7,7 +7,7 @@ nothing: the scheduler, the kubelets and the controllers do, each in a module of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -78,6 +78,8 @@ class ApiServer:
         self.unbound: dict[str, Pod] = {}  # without a node, held ones too, in the order of `pods`
         self.work_on: Counter[str] = Counter()  # by node, bound non-daemon pods
         self.gang_changes: list[str] = []  # the name of a gang for every change of a pod of it, in order
+        self.touched: list[str] = []  # the name of a node for every change of it or of a pod on it, in order
+        self.replicas: dict[str, Pod] = {}  # by uid: bound pods that are neither a job's nor a daemon
         self.gpus_used: Counter[str] = Counter()  # by source label, running non-daemon pods
         self.gpus_ready: Counter[str] = Counter()  # by source label, nodes open to pods
         self.pods_on_source: Counter[str] = Counter()  # by source label, bound non-daemon pods
@@ -114,9 +116,15 @@ class ApiServer:
             raise Gone(f"there is no node {name}")
         return node
 
-    def on(self, node: str) -> Iterator[Pod]:
+    def on(self, node: str) -> tuple[Pod, ...]:
         """Pods bound there, terminating ones and daemons included."""
-        return iter([self.pods[uid] for uid in self._bound.get(node, ())])
+        known = self._pods_on.get(node)
+        if known is None:
+            pods, bound = self.pods, self._bound.get(node)
+            if bound is None:
+                return ()
+            known = self._pods_on[node] = tuple([pods[uid] for uid in bound])
+        return known
 
     def pods_by_node(self) -> dict[str, tuple[Pod, ...]]:
         """A new dict; the tuples of nodes where nothing changed are the same objects as before."""
@@ -154,6 +162,9 @@ class ApiServer:
         self._note_change(pod)
         if pod.node:
             self.unbound.pop(pod.uid, None)
+            self.touched.append(pod.node)
+            if not pod.daemon and not pod.of_job:
+                self.replicas[pod.uid] = pod
         else:
             self.unbound[pod.uid] = pod
         if before is None:
@@ -190,6 +201,8 @@ class ApiServer:
                 self.pod_runs.append(PodRun.of(pod, self.timeline.now()))
         if pod.node:
             del self._bound[pod.node][uid]
+            self.touched.append(pod.node)
+            self.replicas.pop(uid, None)
             self.node_infos[pod.node].give_back(pod_requests(pod.shape))
             if self.bound_pods is not None:
                 self.bound_pods.pod_gone(pod)
@@ -266,6 +279,7 @@ class ApiServer:
         self._pods_on.pop(name, None)
         self._count_ready(node, -1)
         self._nodes_read = None
+        self.touched.append(name)
         self.node_changes += 1
         self.layout += 1
         self.request_scheduling()
@@ -274,6 +288,7 @@ class ApiServer:
     def _write_node(self, before: KubeNode | None, node: KubeNode) -> None:
         self.nodes[node.name] = node
         self._nodes_read = None
+        self.touched.append(node.name)
         self.node_changes += 1
         self.layout += 1
         self.openings += 1

@@ -48,6 +48,16 @@ class ClusterTruth:
         return self._api.gang_changes
 
     @property
+    def touched(self) -> Sequence[str]:
+        """The name of a node for every change of it or of a pod on it so far, in order."""
+        return self._api.touched
+
+    @property
+    def replicas(self) -> Iterable[Pod]:
+        """Bound pods that are neither a job's nor a daemon."""
+        return self._api.replicas.values()
+
+    @property
     def services(self) -> Mapping[str, ServiceTruth]:
         return self._services.by_name
 
@@ -88,7 +98,7 @@ class ClusterTruth:
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
         """Bound there, terminating ones and daemons included; by node name or instance id."""
-        return tuple(self._api.on(self._nodes.node_name(node) if node in self._nodes.history else node))
+        return self._api.on(self._nodes.node_name(node) if node in self._nodes.history else node)
 
     @property
     def unbound(self) -> Iterable[Pod]:

@@ -42,9 +42,9 @@ def check_limits(truth: Truth) -> Findings:
 
 def nodes_left(truth: Truth, pool: ComputePool, kind: InstanceType, since: datetime) -> int:
     """How many more of a type the limits of a pool have allowed all the time since then."""
-    left = Allowance.of(pool.spec.limits or NO_LIMITS_GIVEN)
+    left, owner = Allowance.of(pool.spec.limits or NO_LIMITS_GIVEN), truth.owner
     for history in truth.cloud.instance_histories.values():
-        if history.now.owner != truth.owner or history.now.pool != pool.name:
+        if history.now.owner != owner or history.now.pool != pool.name:
             continue
         if history.shutting_down_at is None or history.shutting_down_at > since:
             left.take(truth.spec.catalog.types[history.now.instance_type])

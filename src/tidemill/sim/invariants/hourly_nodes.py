@@ -21,13 +21,15 @@ GIVEN_BACK_WITHIN = timedelta(minutes=30)
 
 class HourlyNodes:
     def check(self, truth: Truth) -> Findings:
-        now = truth.now()
+        now, owner = truth.now(), truth.owner
+        if not any(history.now.source.kind in HOURLY for history in truth.cloud.alive()):
+            return
         for kube in truth.cluster.without_work():
             if kube.opened_at is None or kube.draining_since is not None or not kube.instance_id:
                 continue
             history = truth.cloud.instance_histories[kube.instance_id]
             pool = truth.spec.pools.get(history.now.pool)
-            if pool is None or history.now.owner != truth.owner or history.now.source.kind not in HOURLY:
+            if pool is None or history.now.owner != owner or history.now.source.kind not in HOURLY:
                 continue
             rules = pool.spec.disruption
             if rules.consolidation_policy == "Never" or rules.budgets:

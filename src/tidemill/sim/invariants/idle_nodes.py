@@ -54,9 +54,9 @@ class IdleNodes:
 
     def check(self, truth: Truth) -> Findings:
         now, before, self._since = truth.now(), self._since, {}
-        idle = _idle_nodes(truth)
-        kinds = waiting_items(truth) if idle else []
-        if not kinds:
+        kinds = waiting_items(truth)
+        idle = _idle_nodes(truth) if kinds else []
+        if not idle:
             return
         replicas = replicas_by_source(truth)
         gangs = [items[0] for items in kinds if len(items[0]) > 1]
@@ -74,7 +74,7 @@ class IdleNodes:
 
 def _idle_nodes(truth: Truth) -> list[_Idle]:
     """Open nodes on prepaid capacity of ours, without any pod but daemons."""
-    found = []
+    found, owner = [], truth.owner
     nodes = [
         node
         for node in truth.cluster.without_work()
@@ -85,7 +85,7 @@ def _idle_nodes(truth: Truth) -> list[_Idle]:
     ]
     for node in nodes:
         history = truth.cloud.instance_histories[node.instance_id]
-        if history.now.owner != truth.owner or history.now.state not in INSTANCE_UP_STATES:
+        if history.now.owner != owner or history.now.state not in INSTANCE_UP_STATES:
             continue
         if history.now.source.kind not in PREPAID or history.now.ends_at is not None:
             continue
@@ -174,9 +174,9 @@ def _kept_for_others(
 
 def replicas_by_source(truth: Truth) -> Replicas:
     """Replicas of services, by the source they run on."""
-    sources = {node.name: node.source for node in truth.cluster.nodes.values() if node.gone_at is None}
     found: Replicas = {}
-    for pod in truth.cluster.pods.values():
-        if pod.node and not pod.daemon and not pod.of_job:
-            found.setdefault(sources.get(pod.node, ""), []).append(pod)
+    for pod in truth.cluster.replicas:
+        node = truth.cluster.node_truth(pod.node)
+        source = node.source if node is not None and node.gone_at is None else ""
+        found.setdefault(source, []).append(pod)
     return found

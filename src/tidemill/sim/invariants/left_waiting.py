@@ -121,7 +121,7 @@ def _slots(truth: Truth, pool: ComputePool, source: SourceSpec, held: Reservatio
     """Free on a reservation of ours, less those that may be kept for services whose source ends."""
     if held.kind not in PREPAID or held.owner != truth.owner or held.state is not ReservationState.ACTIVE:
         return 0
-    if held.pool not in ("", pool.name) or not takes(source, held) or held.unread:
+    if held.pool not in ("", pool.name) or not takes(source, held) or held.unread or held.available < 1:
         return 0
     if pod.pinned_to not in ("", held.source.label):
         return 0

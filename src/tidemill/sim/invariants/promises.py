@@ -78,6 +78,8 @@ class Promises:
         if now < self._looked_at + LOOK_EVERY:
             return
         self._looked_at = now
+        if not tick.world.workloads:  # nothing to hand over
+            return
         known = {reservation.id for reservation in tick.world.reservations}
         for block in truth.cloud.all_reservations():
             if (

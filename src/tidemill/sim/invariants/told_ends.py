@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tidemill.model.capacity import PREPAID
+from tidemill.sim.cloud.instances import InstanceHistory
 from tidemill.sim.invariants.truth import Findings, Truth
 from tidemill.spec.units import format_instant
 
@@ -23,16 +24,25 @@ FAR = timedelta(hours=12)
 
 
 class ToldEnds:
+    """Since when somebody does not know an end.
+
+    What was right at the last look stays right until the account, the node or a pod on it changes: so only the others
+    are judged again, and those that were wrong.
+    """
+
     def __init__(self) -> None:
         self._looked_at: datetime | None = None
         self._wrong_since: dict[str, datetime] = {}
+        self._wrong_on: set[str] = set()  # instances
+        self._as_of: object = None  # the account
+        self._seen = 0  # so many changes of nodes
 
     def check(self, truth: Truth) -> Findings:
         now = truth.now()
         if self._looked_at is not None and now < self._looked_at + LOOK_EVERY:
             return
         self._looked_at, before, self._wrong_since = now, self._wrong_since, {}
-        for history in truth.ours():
+        for history in self._to_judge(truth):
             if truth.keeps_old_end(history):
                 continue
             if history.now.source.kind not in PREPAID and history.now.ends_at is None:
@@ -47,9 +57,21 @@ class ToldEnds:
                 if told is not None and abs(told - deadline) <= MOVED:
                     continue
                 since = self._wrong_since[about] = before.get(about, now)
+                self._wrong_on.add(history.now.id)
                 if truth.able_for(since, now) > TOLD_BOUND:
                     says = format_instant(told) if told is not None else "nothing"
                     yield 20, (about, f"was told {says}, and ends {format_instant(deadline)}")
+
+    def _to_judge(self, truth: Truth) -> list[InstanceHistory]:
+        touched, as_of = truth.cluster.touched, (truth.cloud.changes, truth.agents)
+        wrong_on, self._wrong_on = self._wrong_on, set()
+        names, self._seen = set(touched[self._seen :]), len(touched)
+        if as_of != self._as_of:
+            self._as_of = as_of
+            return list(truth.ours())
+        nodes = (truth.cluster.node_truth(name) for name in names)
+        due = wrong_on | {node.instance_id for node in nodes if node is not None}
+        return [history for history in truth.ours() if history.now.id in due]
 
 
 def _closed_for(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from tidemill.model.purchases import LaunchState
@@ -32,30 +33,33 @@ class Orphans:
     def __init__(self) -> None:
         self._as_of: object = None
         self._others: list[InstanceHistory] = []
+        self._left: list[tuple[str, datetime]] = []  # node objects whose instance is gone, and since when
 
     def check(self, truth: Truth) -> Findings:
         now, state = truth.now(), (truth.cloud.changes, truth.cluster.layout)
         if state != self._as_of:
             self._as_of = state
             self._others = [history for history in truth.ours() if not _works(truth, history)]
+            self._left = list(_left_over(truth))
         for history in self._others:
             why, since, bound = _useless(truth, history)
             if since is not None and truth.able_for(since, now) > bound:
                 yield 7, (history.now.id, f"{why} since {format_instant(since)}")
-        yield from _left_over(truth)
+        for name, ended in self._left:
+            if truth.able_for(ended, now) > JOIN_BOUND:
+                yield 7, (name, f"a node without an instance since {format_instant(ended)}")
+        # Launches that count as under way although their instances are there.
+        for intent in truth.ledger.launches():
+            if intent.state is LaunchState.LAUNCHED and truth.able_for(intent.written_at, now) > SETTLE_BOUND:
+                yield 7, (intent.id, f"a launch under way since {format_instant(intent.written_at)}")
 
 
-def _left_over(truth: Truth) -> Findings:
-    """Node objects whose instance is gone, and launches that count as under way although their instances are there."""
-    now = truth.now()
+def _left_over(truth: Truth) -> Iterator[tuple[str, datetime]]:
+    owner = truth.owner
     for kube in truth.cluster.view().nodes:
         history = truth.cloud.instance_histories.get(kube.instance_id)
-        ended = history.terminated_at if history is not None and history.now.owner == truth.owner else None
-        if ended is not None and truth.able_for(ended, now) > JOIN_BOUND:
-            yield 7, (kube.name, f"a node without an instance since {format_instant(ended)}")
-    for intent in truth.ledger.launches():
-        if intent.state is LaunchState.LAUNCHED and truth.able_for(intent.written_at, now) > SETTLE_BOUND:
-            yield 7, (intent.id, f"a launch under way since {format_instant(intent.written_at)}")
+        if history is not None and history.terminated_at is not None and history.now.owner == owner:
+            yield kube.name, history.terminated_at
 
 
 def _works(truth: Truth, history: InstanceHistory) -> bool:
