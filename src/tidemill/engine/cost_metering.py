@@ -7,14 +7,16 @@ errs by minutes, and costs one look at the nodes every ten. Time nobody looked c
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import repeat
 
 from tidemill.model.capacity import PREPAID, ReservationState, SourceKind
+from tidemill.model.changes import different
 from tidemill.model.errors import PortError
-from tidemill.model.nodes import INSTANCE_ENDED_STATES
+from tidemill.model.nodes import INSTANCE_ENDED_STATES, Node
 from tidemill.model.pods import Pod
 from tidemill.model.purchases import BlockHours, BlockUse, CostLine
 from tidemill.model.resources import amount
@@ -30,21 +32,48 @@ SAMPLE_EVERY = timedelta(minutes=10)
 KNOWS_FOR = timedelta(minutes=30)
 
 
-@dataclass(frozen=True, slots=True)
-class _Busy:
-    """Accelerators with a pod on them on one node; good while its pods are the very same ones."""
+_Key = tuple[str, str, str]  # block, pool, team
 
-    pods: tuple[Pod, ...]
-    by_team: tuple[tuple[str, int], ...]
 
-    @classmethod
-    def of(cls, pods: tuple[Pod, ...]) -> _Busy:
-        by_team: dict[str, int] = {}
-        for pod in pods:
-            busy = 0 if pod.daemon else sum(amount(pod.shape.requests, name) for name in ACCELERATORS)
-            if busy:
-                by_team[pod.terms.team] = by_team.get(pod.terms.team, 0) + busy
-        return cls(pods, tuple(by_team.items()))
+class _InUse:
+    """Accelerators of blocks with a pod on them. A node is counted again once it or its pods are other objects than at
+    the last look."""
+
+    def __init__(self) -> None:
+        self._nodes: tuple[Node, ...] = ()
+        self._names: list[str] = []  # of their Kubernetes nodes
+        self._bound: list[tuple[Pod, ...]] = []
+        self._rows: list[Counter[_Key]] = []  # of each node
+        self.total: Counter[_Key] = Counter()
+
+    def look(self, world: World) -> None:
+        nodes, get = world.nodes, world.pods_by_node.get
+        bound = list(map(get, self._names, repeat(())))
+        if len(nodes) == len(self._nodes):
+            places = {*different(self._nodes, nodes), *different(self._bound, bound)}
+        else:
+            self._names, bound, self._rows = [""] * len(nodes), [()] * len(nodes), [Counter()] * len(nodes)
+            self.total, places = Counter(), set(range(len(nodes)))
+        for place in places:
+            kube = nodes[place].kube
+            name = self._names[place] = kube.name if kube is not None else ""
+            bound[place] = get(name, ())
+            self.total.subtract(self._rows[place])
+            row = self._rows[place] = _in_use(nodes[place], bound[place])
+            self.total.update(row)
+        self._nodes, self._bound = nodes, bound
+
+
+def _in_use(node: Node, pods: tuple[Pod, ...]) -> Counter[_Key]:
+    found: Counter[_Key] = Counter()
+    instance = node.instance
+    if instance is None or node.kube is None or instance.source.kind is not SourceKind.BLOCK:
+        return found
+    for pod in pods:
+        if not pod.daemon:
+            busy = sum(amount(pod.shape.requests, name) for name in ACCELERATORS)
+            found[instance.source.id, instance.pool, pod.terms.team] += busy
+    return found
 
 
 class Meter:
@@ -52,13 +81,11 @@ class Meter:
         self._spec, self._ledger = spec, ledger
         self._metered: dict[str, tuple[bool, str]] = {}  # instance -> whether it ended, and its team
         self._shared: set[str] = set()  # instances used by several teams
-        self._hours: dict[tuple[str, str, str], BlockHours] | None = None
+        self._hours: dict[_Key, BlockHours] | None = None
         self._sampled_at: datetime | None = None
         self._read: tuple[object, ...] | None = None  # the parts of the world read last
-        self._busy: dict[tuple[str, str, str], tuple[int, int]] | None = (
-            None  # ... and what was counted in them
-        )
-        self._busy_on: dict[str, _Busy] = {}  # by Kubernetes node
+        self._busy: dict[_Key, tuple[int, int]] | None = None  # ... and what was counted in them
+        self._in_use = _InUse()
         self._judged = any(plan.spec.extend.min_utilisation for plan in spec.plans.values())
 
     def read(self, world: World) -> None:
@@ -115,27 +142,18 @@ class Meter:
         if changed:
             self._ledger.write_block_hours(tuple(changed.values()))
 
-    def _now(self, world: World) -> dict[tuple[str, str, str], tuple[int, int]]:
+    def _now(self, world: World) -> dict[_Key, tuple[int, int]]:
         """Accelerators with a pod on them, by block, pool and team; all a block holds, on the line without a team."""
         owner = self._spec.platform.spec.deployment
-        found: dict[tuple[str, str, str], tuple[int, int]] = {}
+        found: dict[_Key, tuple[int, int]] = {}
         for block in world.reservations:
             if block.owner == owner and block.state is ReservationState.ACTIVE:
                 held = self._gpus(block.instance_type) * block.count
                 found[block.id, block.pool, ""] = 0, held
-        before, self._busy_on = self._busy_on, {}
-        for node in world.nodes:
-            instance, kube = node.instance, node.kube
-            if instance is None or kube is None or instance.source.kind is not SourceKind.BLOCK:
-                continue
-            pods, known = world.pods_by_node.get(kube.name, ()), before.get(kube.name)
-            if known is None or known.pods is not pods:
-                known = _Busy.of(pods)
-            self._busy_on[kube.name] = known
-            for team, busy in known.by_team:
-                key = instance.source.id, instance.pool, team
-                used, held = found.get(key, (0, 0))
-                found[key] = used + busy, held
+        self._in_use.look(world)
+        for key, used in sorted(self._in_use.total.items()):
+            if used:
+                found[key] = used, found[key][1] if key in found else 0
         return found
 
     def _gpus(self, instance_type: str) -> int:
