@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -141,3 +142,28 @@ def test_given_many_pods_that_request_nothing_both_ways_fill_the_nodes_alike(see
     quick, general = place_on_existing(stated), _general(stated)
     assert quick is not None
     assert (quick.existing, quick.unplaced) == (general.existing, general.unplaced)
+
+
+@pytest.mark.parametrize("first", range(0, 1000, SEEDS_AT_ONCE))
+def test_of_nodes_that_are_alike_one_more_than_there_are_pods_is_enough(first: int) -> None:
+    """The same pods go to the same nodes: what `problem_builder` leaves out is never used."""
+    left_out = 0
+    for seed in range(first, first + SEEDS_AT_ONCE):
+        whole = random_problem(seed)
+        twice = [replace(node, name=f"{node.name}-{copy}") for node in whole.nodes for copy in range(9)]
+        whole = replace(whole, nodes=tuple(twice))
+        alike: dict[object, list[int]] = {}
+        for number, node in enumerate(whole.nodes):
+            alike.setdefault((node.group, tuple(sorted(node.free.items()))), []).append(number)
+        most = len(whole.pods) + 1
+        kept = sorted(number for numbers in alike.values() for number in numbers[:most])
+        left = {numbers[0]: max(0, len(numbers) - most) for numbers in alike.values()}
+        left_out += sum(left.values())
+        nodes = tuple(replace(whole.nodes[number], left_out=left.get(number, 0)) for number in kept)
+        few = place_on_existing(replace(whole, nodes=nodes))
+        expected = place_on_existing(whole)
+        assert (few is None) == (expected is None), seed
+        if few is not None and expected is not None:
+            assert {kept[node]: pods for node, pods in few.existing.items()} == expected.existing, seed
+            assert few.unplaced == expected.unplaced
+    assert left_out

@@ -61,12 +61,15 @@ class NodeFacts(_Made):
     lead: timedelta  # the longest lead of its pods, at least SHORTEST_LEAD
     told: datetime | None  # the end announced to its pods, where it is the same for all
     all_told: bool  # every pod was told, and all the same
+    takes_pods: bool  # ours to place pods on, and not cordoned
+    name: str
     cordoned: bool  # nothing new can start there
     free: Resources  # empty unless Ready
     free_accelerators: int
     daemons: Resources  # what daemon pods take here
     keeps_away: bool  # a pod here has anti-affinity or host ports
     _existing_pods: tuple[ExistingPods, ...] | None = None
+    _free_vector: tuple[tuple[str, int], ...] | None = None
     free_at: dict[int, FreeAt] = field(default_factory=dict)  # by identity of a shape (kept alive with it)
 
     @property
@@ -74,6 +77,13 @@ class NodeFacts(_Made):
         if self._existing_pods is None:
             self._existing_pods = existing_pods_of(self.bound)
         return self._existing_pods
+
+    @property
+    def free_vector(self) -> tuple[tuple[str, int], ...]:
+        """`free`, in an order that does not depend on who was placed when."""
+        if self._free_vector is None:
+            self._free_vector = tuple(sorted(self.free.items()))
+        return self._free_vector
 
 
 class NodeCache:
@@ -127,10 +137,11 @@ def _work_out(made: _Made, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
     instance, kube = node.instance, node.kube
     assert instance is not None
     phase, template = phase_of(node), made.template
-    pods = tuple(pod for pod in bound if not pod.daemon)
-    movers = tuple(pod for pod in pods if moves(pod))
+    pods = tuple([pod for pod in bound if not pod.daemon])
+    movers = tuple([pod for pod in pods if moves(pod)])
     checkpoint = template.pool.spec.drain.checkpoint if template else True
     announced = {pod.ends_at for pod in pods if pod.deleting_until is None}
+    cordoned = kube is not None and kube.unschedulable
     free = free_on(kube, bound) if phase is Phase.READY and kube is not None else Resources()
     return NodeFacts(
         node=node,
@@ -149,13 +160,15 @@ def _work_out(made: _Made, node: Node, bound: tuple[Pod, ...]) -> NodeFacts:
             kube.opened_at if kube else None,
             *((mover.uid, mover.ready, mover.started_at) for mover in movers),
         ),
-        lead=max((pod_lead(pod, checkpoint=checkpoint) for pod in pods), default=SHORTEST_LEAD),
+        lead=max([pod_lead(pod, checkpoint=checkpoint) for pod in pods], default=SHORTEST_LEAD),
         told=next(iter(announced), None),
         all_told=not announced or (len(announced) == 1 and None not in announced),
-        cordoned=kube is not None and kube.unschedulable,
+        takes_pods=template is not None and made.kind is not None and not cordoned,
+        name=node.name,
+        cordoned=cordoned,
         labels=made.labels,
         free=free,
-        free_accelerators=sum(free.get(name, 0) for name in names.ACCELERATORS),
+        free_accelerators=sum([free.get(name, 0) for name in names.ACCELERATORS]),
         daemons=daemon_requests(bound),
         drift=made.drift,
         order=made.order,

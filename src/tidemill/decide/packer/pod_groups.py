@@ -166,7 +166,9 @@ def _typical_node(problem: Problem, dimensions: Sequence[str]) -> list[float]:
     for name in dimensions:
         amounts = [amount for option in problem.options if (amount := option.capacity.get(name, 0)) > 0]
         if not amounts:
-            amounts = [amount for node in problem.nodes if (amount := node.free.get(name, 0)) > 0]
+            for node in problem.nodes:
+                if (amount := node.free.get(name, 0)) > 0:
+                    amounts += [amount] * (1 + node.left_out)
         amounts.sort()
         typical.append(float(amounts[len(amounts) // 2]) if amounts else 1.0)
     return typical

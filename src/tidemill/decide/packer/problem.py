@@ -52,6 +52,7 @@ class ExistingNode:
     existing_pods: tuple[ExistingPods, ...] = ()
     rank: tuple[int, ...] = ()  # nodes of a lower rank are used first
     group: str = ""
+    left_out: int = 0  # so many more are like it, and no pod needs them
 
 
 @dataclass(frozen=True, slots=True)

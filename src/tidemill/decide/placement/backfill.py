@@ -238,7 +238,7 @@ def _sources(
         if known is None or now < known[3] or (known[2] is not None and known[2] <= now):
             known = facts.free_at[key] = (*_free_at(context, view, shape.requests), now, shape)
         if known[1] > 0:
-            here.free.append((known[0] or now, view.node.name, known[1], view))
+            here.free.append((known[0] or now, facts.name, known[1], view))
     for one in by_source.values():
         one.free.sort()
     return list(by_source.values())

@@ -208,20 +208,20 @@ def find_candidates(
         facts = view.facts
         if view.phase is Phase.READY:
             in_last = ready is not None and facts.group == last[0] and view.drain_from is last[1]
-            has_room = facts.free_accelerators > 0 or everything
-            if (in_last and not has_room) or not _takes_pods(view):
+            has_room = everything or facts.free_accelerators > 0
+            if (in_last and not has_room) or view.ending or not facts.takes_pods:
                 continue
             if ready is None or not in_last:
                 ready, last = _ready_group(candidates, view), (facts.group, view.drain_from)
             if has_room:
-                ready.nodes.append(CandidateNode(ready, view.node.name, facts.free, view))
-        elif view.phase is not Phase.DRAINING and _takes_pods(view):
+                ready.nodes.append(CandidateNode(ready, facts.name, facts.free, view))
+        elif view.phase is not Phase.DRAINING and facts.takes_pods and not view.ending:
             assert view.node.instance is not None and facts.template is not None and facts.kind is not None
             end = End(view.deadline, view.drain_from)
             group = candidates.coming(facts.template, facts.source, facts.kind, view.node.instance.zone, end)
             group.nodes.append(
                 CandidateNode(
-                    group, view.node.name, facts.kind.free_beside(candidates.daemons[facts.pool_name]), view
+                    group, facts.name, facts.kind.free_beside(candidates.daemons[facts.pool_name]), view
                 )
             )
     types = context.spec.catalog.types
@@ -232,11 +232,6 @@ def find_candidates(
         _add_returning(context, candidates, in_flight)
     _add_strangers(context, candidates, everything=everything)
     return candidates
-
-
-def _takes_pods(view: NodeView) -> bool:
-    facts = view.facts
-    return facts.template is not None and facts.kind is not None and not view.ending and not facts.cordoned
 
 
 def _ready_group(candidates: Candidates, view: NodeView) -> CandidateGroup:

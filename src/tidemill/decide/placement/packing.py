@@ -12,11 +12,17 @@ from datetime import datetime
 
 from tidemill.decide.context import DecisionContext
 from tidemill.decide.deadlines import SHORTEST_LEAD, End, pod_lead
+from tidemill.decide.packer.existing_nodes import place_on_existing
 from tidemill.decide.packer.problem import Solution
 from tidemill.decide.placement.candidate_nodes import BOOT, CandidateGroup, CandidateNode, Candidates, Stage
 from tidemill.decide.placement.feasibility_filter import CandidateRoom
 from tidemill.decide.placement.launch_options import CostKey, LaunchOption, end_of_option, money_end
-from tidemill.decide.placement.problem_builder import BuiltProblem, build_problem, build_without_launches
+from tidemill.decide.placement.problem_builder import (
+    BuiltProblem,
+    build_problem,
+    build_without_launches,
+    with_all_nodes,
+)
 from tidemill.decide.placement.queue import Queue
 from tidemill.decide.placement.solve_cache import SolveCache
 from tidemill.decide.queue_item import QueueItem, lasts
@@ -55,7 +61,7 @@ def pack(context: DecisionContext, queue: Queue, candidates: Candidates, *, thor
     # Rules between pods count the zones of new nodes too, so with such rules the whole problem is needed.
     if not candidates.between_pods and len(queue.items) <= _FEW:
         without_launches = build_without_launches(context, queue, candidates, room)
-        packing = _on_existing_nodes(context, queue, without_launches)
+        packing = _on_existing_nodes(context, queue, candidates, room, without_launches)
         if packing is not None:
             return packing
     built = build_problem(
@@ -69,14 +75,19 @@ def pack(context: DecisionContext, queue: Queue, candidates: Candidates, *, thor
     return _read(queue, built, solution)
 
 
-def _on_existing_nodes(context: DecisionContext, queue: Queue, built: BuiltProblem) -> Packing | None:
+def _on_existing_nodes(
+    context: DecisionContext, queue: Queue, candidates: Candidates, room: CandidateRoom, built: BuiltProblem
+) -> Packing | None:
     """All pods on nodes that are up or on their way. None: a pod needs a new node, or that must be looked at.
 
     These nodes go before all others, so for a few pods this is mostly the answer, and it costs half.
     """
     if len(built.waiting) < sum(len(item.pods) for item in queue.items):
         return None
-    solution = context.memory.of(SolveCache).solve(built.problem)
+    solution = place_on_existing(built.problem)
+    if solution is None:  # the general way looks at every node
+        built = with_all_nodes(context, candidates, room, built)
+        solution = context.memory.of(SolveCache).solve(built.problem)
     return None if solution.unplaced else _read(queue, built, solution)
 
 

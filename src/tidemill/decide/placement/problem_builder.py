@@ -36,6 +36,7 @@ from tidemill.model.pods import Gang, Pod, PodShape
 from tidemill.spec import names
 
 _LATE = 1 << 40  # the rank of what has no end: it is kept free for pods that need it
+_NONE: Mapping[int, int] = {}
 _MICRO = 1_000_000  # budgets are integers: money in millionths of a dollar an hour
 
 
@@ -47,6 +48,7 @@ class BuiltProblem:
     nodes: list[CandidateNode]  # by index of the existing node
     launch_options: dict[int, tuple[LaunchOption, End]]  # by id of the node option
     waiting: list[tuple[QueueItem, Pod]]  # by index of the pending pod
+    nodes_left_out: bool = False  # because others are like them
 
 
 def build_problem(
@@ -68,7 +70,7 @@ def build_problem(
         launch.source.id: int(launch.stock.left) for launch, _ in launch_options.values() if launch.source.id
     }
     if without_launches is not None and not builder.has_launch_groups:
-        return without_launches
+        return builder.with_all_nodes(without_launches)
     budgets = {name: _limits(candidates, name, added_usd_h if capped else {}) for name in context.templates}
     return builder.build(queue, options, launch_options, stocks, budgets)
 
@@ -76,8 +78,17 @@ def build_problem(
 def build_without_launches(
     context: DecisionContext, queue: Queue, candidates: Candidates, room: CandidateRoom
 ) -> BuiltProblem:
-    """The same problem on existing nodes only: launch options need not even be looked for."""
-    return ProblemBuilder(context, candidates, room, {}, False).build(queue, alone=len(queue.items) == 1)
+    """The same problem on existing nodes only: launch options need not even be looked for. Of nodes that are alike it
+    has as many as `place_on_existing` can use."""
+    builder = ProblemBuilder(context, candidates, room, {}, False)
+    return builder.build(queue, alone=len(queue.items) == 1, few_alike=not candidates.between_pods)
+
+
+def with_all_nodes(
+    context: DecisionContext, candidates: Candidates, room: CandidateRoom, built: BuiltProblem
+) -> BuiltProblem:
+    """The same problem without launches, with all the nodes that are alike."""
+    return ProblemBuilder(context, candidates, room, {}, False).with_all_nodes(built)
 
 
 def _limits(candidates: Candidates, pool: str, caps: Mapping[CostKey, float]) -> dict[str, int]:
@@ -111,6 +122,29 @@ def _money(hourly_cap: HourlyCap) -> str:
     return f"usd-{hourly_cap.kind.value}"
 
 
+def _enough_of_each(
+    candidates: list[CandidateNode], pods: int
+) -> tuple[list[CandidateNode], Mapping[int, int]]:
+    """Nodes of one group on which the same is free are alike, and `place_on_existing` uses the first of them: at most as
+    many as there are pods. One more is kept, so that there is still room where there was. And how many like it are left
+    out, by identity of the first of them."""
+    most = pods + 1
+    if len(candidates) <= most:
+        return candidates, _NONE
+    found: list[CandidateNode] = []
+    alike: dict[tuple[int, tuple[tuple[str, int], ...]], list[CandidateNode]] = {}
+    for candidate in candidates:
+        view = candidate.view
+        if view is None or candidate.free is not view.facts.free or candidate.claimed_from is not None:
+            found.append(candidate)
+            continue
+        equals = alike.setdefault((id(candidate.group), view.facts.free_vector), [])
+        equals.append(candidate)
+        if len(equals) <= most:
+            found.append(candidate)
+    return found, {id(equals[0]): len(equals) - most for equals in alike.values() if len(equals) > most}
+
+
 @dataclass(slots=True)
 class ProblemBuilder:
     """States one decision's objects as parts of a problem. Equal objects are worked out once."""
@@ -142,19 +176,28 @@ class ProblemBuilder:
         budgets: Mapping[str, Mapping[str, int]] | None = None,
         *,
         alone: bool = False,
+        few_alike: bool = False,
     ) -> BuiltProblem:
-        """`alone`: the queue has a single item. Whether it could fit is what the packer says as quickly."""
+        """`alone`: the queue has a single item. Whether it could fit is what the packer says as quickly. `few_alike`:
+        of nodes that are alike only as many as the pods could use."""
         pods, waiting = self._pending_pods(queue, options, alone=alone)
-        candidates = self._in_order() if pods else []
-        ranks = {id(group): self._rank(group) for group in self.groups} if pods else {}
-        nodes = [self._existing_node(candidate, ranks[id(candidate.group)]) for candidate in candidates]
+        listed = self._in_order() if pods else []
+        candidates, left_out = _enough_of_each(listed, len(pods)) if few_alike else (listed, {})
+        nodes = self._existing_nodes(candidates, left_out)
         if self.candidates.between_pods:
             nodes += self._closed_nodes(candidates)
         problem = Problem(
             tuple(pods), tuple(nodes), tuple(options), stocks=stocks or {}, budgets=budgets or {},
             pod_budgets=self.context.namespace_caps.budgets if any(pod.consumes for pod in pods) else {},
         )  # fmt: skip
-        return BuiltProblem(problem, candidates, launch_options or {}, waiting)
+        return BuiltProblem(problem, candidates, launch_options or {}, waiting, bool(left_out))
+
+    def with_all_nodes(self, built: BuiltProblem) -> BuiltProblem:
+        if not built.nodes_left_out:
+            return built
+        candidates = self._in_order()
+        problem = replace(built.problem, nodes=tuple(self._existing_nodes(candidates)))
+        return BuiltProblem(problem, candidates, built.launch_options, built.waiting)
 
     # --- existing nodes ---
 
@@ -165,11 +208,20 @@ class ProblemBuilder:
             by_rank.setdefault(group.rank, []).extend(group.nodes)
         return [node for rank in sorted(by_rank) for node in sorted(by_rank[rank], key=attrgetter("name"))]
 
+    def _existing_nodes(
+        self, candidates: Sequence[CandidateNode], left_out: Mapping[int, int] = _NONE
+    ) -> list[ExistingNode]:
+        ranks = {id(group): self._rank(group) for group in self.groups} if candidates else {}
+        return [
+            self._existing_node(candidate, ranks[id(candidate.group)], left_out.get(id(candidate), 0))
+            for candidate in candidates
+        ]
+
     def _rank(self, group: CandidateGroup) -> tuple[int, ...]:
         ends = int(group.end.deadline.timestamp()) if group.end.deadline is not None else _LATE
         return (int(group.stage), *group.order, ends, int(group.returning))
 
-    def _existing_node(self, candidate: CandidateNode, rank: tuple[int, ...]) -> ExistingNode:
+    def _existing_node(self, candidate: CandidateNode, rank: tuple[int, ...], left_out: int) -> ExistingNode:
         group = candidate.group
         view = candidate.view
         host = view.facts.labels.get(names.LABEL_HOSTNAME) if view is not None else None
@@ -181,6 +233,7 @@ class ProblemBuilder:
             existing_pods=self._existing_pods(candidate) if self.candidates.between_pods else (),
             rank=rank,
             group=self._names[id(group)],
+            left_out=left_out,
         )
 
     def _existing_pods(self, candidate: CandidateNode) -> tuple[ExistingPods, ...]:

@@ -171,15 +171,14 @@ def _renew_gangs(context: DecisionContext, cache: _QueueCache, queue: Queue) -> 
 
 def _gangs(context: DecisionContext) -> list[QueueItem]:
     """Of every gang with a pod that is not bound: what waits of it. Says why the others do not."""
+    members = [(pod, pod.gang.name) for pod in context.world.pods if pod.gang is not None]
     gangs: dict[tuple[str, str], list[Pod]] = {
-        (pod.namespace, pod.gang.name): []
-        for pod in context.world.pods
-        if not pod.node and pod.gang is not None
+        (pod.namespace, name): [] for pod, name in members if not pod.node
     }
-    for pod in context.world.pods if gangs else ():
-        if pod.gang is not None and (key := (pod.namespace, pod.gang.name)) in gangs:
+    for pod, name in members if gangs else ():
+        if (key := (pod.namespace, name)) in gangs:
             gangs[key].append(pod)
-    return [item for members in gangs.values() for item in _gang_item(context, members)]
+    return [item for together in gangs.values() for item in _gang_item(context, together)]
 
 
 def _waits(pod: Pod) -> bool:
