@@ -11,8 +11,8 @@ import pytest
 from benchmarks import rehearsal as month
 from tests.sim import mutants
 from tests.sim import scenario_builder as given
-from tests.sim.scenario_builder import scenario_with, without
 from tests.sim import test_mutants_work as work
+from tests.sim.scenario_builder import scenario_with, without
 from tests.sim.test_mutants import CASES
 from tidemill.engine.loop import Tick
 from tidemill.model.plan import AnnounceEnd, AnnounceNodeEnd, Terminate

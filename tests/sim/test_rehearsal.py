@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import rehearsal as month
 from tests.sim import scenario_builder as given
 from tests.sim.scenario_builder import PreparedScenario, scenario_with
-from tidemill.sim.scenario.rehearsal import Rehearsal
+from tidemill.decide.placement import problem_builder
+from tidemill.engine.cost_metering import _InUse
+from tidemill.sim.scenario.rehearsal import Done, Rehearsal
 from tidemill.spec.read import load
 
 ROOT = Path(__file__).parents[2]
@@ -154,3 +157,29 @@ def test_every_example_runs_to_its_end_without_a_violation(name: str) -> None:
     rehearsal.run()
     assert rehearsal.timeline.now() == rehearsal.end
     assert rehearsal.done
+
+
+def test_the_packer_shown_all_equal_nodes_places_as_when_shown_enough_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def done() -> list[Done]:
+        rehearsal = Rehearsal(month.spec(40), month.scenario(1, 40, 80), 1)
+        rehearsal.run()
+        return rehearsal.done
+
+    enough = done()
+    monkeypatch.setattr(problem_builder, "_enough_of_each", lambda candidates, pods: (candidates, {}))
+    assert done() == enough
+
+
+def test_accelerators_in_use_are_counted_as_by_counting_all_nodes_anew() -> None:
+    rehearsal, counted = Rehearsal(month.spec(12), month.scenario(2, 12, 60), 1), set[tuple[object, ...]]()
+    kept = _InUse()
+    while rehearsal.step():
+        assert rehearsal.world is not None
+        kept.look(rehearsal.world)
+        anew = _InUse()
+        anew.look(rehearsal.world)
+        assert +kept.total == +anew.total
+        counted.add(tuple(sorted(anew.total.items())))
+    assert len(counted) > 10

@@ -72,12 +72,15 @@ SHORTEST_LEAD = timedelta(minutes=10)
 REPLACEMENT_START = timedelta(minutes=1)
 
 
+_ALWAYS = SIGNAL_LAG + MARGIN
+
+
 def pod_lead(pod: Pod, *, checkpoint: bool) -> timedelta:
     """How long before the deadline this pod is evicted: signal lag, checkpoint, grace and a margin."""
-    saving = (
-        pod.terms.checkpoint_time if checkpoint and pod.terms.checkpoint_every is not None else timedelta(0)
-    )
-    return pod.terms.grace + saving + SIGNAL_LAG + MARGIN
+    terms = pod.terms
+    if checkpoint and terms.checkpoint_every is not None:
+        return terms.grace + terms.checkpoint_time + _ALWAYS
+    return terms.grace + _ALWAYS
 
 
 def waves_lead(longest: timedelta, pods: Iterable[Pod], disruptions_at_once: dict[str, int]) -> timedelta:

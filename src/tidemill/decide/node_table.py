@@ -125,12 +125,15 @@ class EndingGroup:
         return len(self.views) - 1
 
     def replace(self, position: int, view: NodeView) -> None:
-        self.views[position] = view
+        before, self.views[position] = self.views[position], view
+        if before.facts.lead == self._lead and view.facts.lead < before.facts.lead:
+            self._lead = None  # nobody else may need as long
         self._changed(view)
 
     def _changed(self, view: NodeView) -> None:
         self.fresh.append(view)
-        self._lead = None
+        if self._lead is not None and view.facts.lead > self._lead:
+            self._lead = view.facts.lead
         instance = view.node.instance
         self.alone = self.alone or (instance is not None and instance.ends_at is not None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 from uuid import UUID
@@ -39,12 +39,10 @@ def whole_seconds(seconds: float) -> timedelta:
     return timedelta(seconds=max(1, round(seconds)))
 
 
-@dataclass(order=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Entry:
-    at: datetime
-    order: int
-    happen: Callable[[], None] = field(compare=False)
-    cancelled: bool = field(default=False, compare=False)
+    happen: Callable[[], None]
+    cancelled: bool = False
 
 
 class Timeline:
@@ -53,7 +51,7 @@ class Timeline:
     def __init__(self, start: datetime) -> None:
         assert start.microsecond == 0, "virtual time has whole seconds"
         self._now = start
-        self._heap: list[_Entry] = []
+        self._heap: list[tuple[datetime, int, _Entry]] = []  # when, and in which order it was scheduled
         self._order = 0
 
     def now(self) -> datetime:
@@ -63,9 +61,9 @@ class Timeline:
         """Schedule; what is due in the past happens at the next advance. Returns a function that cancels it."""
         if when.microsecond:
             when = when.replace(microsecond=0) + timedelta(seconds=1)
-        entry = _Entry(max(when, self._now), self._order, happen)
+        entry = _Entry(happen)
+        heapq.heappush(self._heap, (max(when, self._now), self._order, entry))
         self._order += 1
-        heapq.heappush(self._heap, entry)
 
         def cancel() -> None:
             entry.cancelled = True
@@ -77,16 +75,16 @@ class Timeline:
 
     def next_at(self) -> datetime | None:
         """When the next thing is due."""
-        while self._heap and self._heap[0].cancelled:
+        while self._heap and self._heap[0][2].cancelled:
             heapq.heappop(self._heap)
-        return self._heap[0].at if self._heap else None
+        return self._heap[0][0] if self._heap else None
 
     def advance(self, to: datetime) -> int:
         """Move to `to`; everything due up to and including it happens. Returns how many things happened."""
         count = 0
         while (due := self.next_at()) is not None and due <= to:
-            entry = heapq.heappop(self._heap)
-            self._now = max(self._now, entry.at)
+            at, _, entry = heapq.heappop(self._heap)
+            self._now = max(self._now, at)
             entry.happen()
             count += 1
         self._now = max(self._now, to)

@@ -128,9 +128,10 @@ class ApiServer:
 
     def pods_by_node(self) -> dict[str, tuple[Pod, ...]]:
         """A new dict; the tuples of nodes where nothing changed are the same objects as before."""
-        pods, known = self.pods, self._pods_on
-        for node in self._bound.keys() - known.keys():
-            known[node] = tuple(pods[uid] for uid in self._bound[node])
+        known = self._pods_on
+        if len(known) < len(self._bound):
+            for node in self._bound.keys() - known.keys():
+                self.on(node)
         return known.copy()
 
     def all_pods(self) -> tuple[Pod, ...]:

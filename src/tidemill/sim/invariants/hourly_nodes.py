@@ -20,9 +20,16 @@ GIVEN_BACK_WITHIN = timedelta(minutes=30)
 
 
 class HourlyNodes:
+    def __init__(self) -> None:
+        self._as_of: object = None  # the account
+        self._there_are_some = False
+
     def check(self, truth: Truth) -> Findings:
         now, owner = truth.now(), truth.owner
-        if not any(history.now.source.kind in HOURLY for history in truth.cloud.alive()):
+        if truth.cloud.changes != self._as_of:
+            self._as_of = truth.cloud.changes
+            self._there_are_some = any(one.now.source.kind in HOURLY for one in truth.cloud.alive())
+        if not self._there_are_some:
             return
         for kube in truth.cluster.without_work():
             if kube.opened_at is None or kube.draining_since is not None or not kube.instance_id:

@@ -6,7 +6,9 @@ It builds the simulated account and cluster, schedules the scenario, wakes the e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -45,6 +47,7 @@ from tidemill.store.decisions import record_verdict
 from tidemill.store.memory import MemoryLedger
 from tidemill.wording import sentence
 
+_COLLECT_EVERY = 20_000  # new objects
 RESTART_AFTER = timedelta(seconds=30)  # a crashed controller's pod is running again by then
 
 
@@ -130,9 +133,10 @@ class Rehearsal:
     def run(self, progress: Callable[[float], None] | None = None) -> None:
         """To the end. Raises InvariantViolated at the first violation."""
         total = (self.end - self.start).total_seconds()
-        while self.step():
-            if progress is not None:
-                progress((self.timeline.now() - self.start).total_seconds() / total)
+        with _rare_garbage_collection():
+            while self.step():
+                if progress is not None:
+                    progress((self.timeline.now() - self.start).total_seconds() / total)
 
     def run_until(self, at: datetime) -> None:
         while self.next_at() <= at and self.step():
@@ -337,6 +341,18 @@ class Rehearsal:
         self.journal.add(
             "verdict-refused", window, f"{by} had nothing to decide on: nothing is proposed for {window}"
         )
+
+
+@contextmanager
+def _rare_garbage_collection() -> Iterator[None]:
+    """Reference counts free nearly all that a rehearsal makes. Looking for cycles as often as Python does by default
+    takes a twentieth of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(_COLLECT_EVERY, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _with_another_past(decide: Decide) -> Decide:
