@@ -3,6 +3,7 @@
     python -m benchmarks.rehearsal [--days 30] [--nodes 200] [--jobs 5000] [--seed 1] [--json]
     python -m benchmarks.rehearsal --from-scratch                 # every tick decides, and from nothing
     python -m benchmarks.rehearsal --compare                      # both, one after the other, and how many times dearer
+    python -m benchmarks.rehearsal --compare ../before            # another checkout and this one, on all cases in turn
     python -m benchmarks.rehearsal --waiting 500 1500 5000        # how the time grows with the queue of two nodes
     python -m benchmarks.rehearsal --short-jobs 10000             # jobs of a minute, one after the other, on few nodes
     python -m benchmarks.rehearsal --blocks 40                    # so many blocks, and 70 jobs waiting for each of them
@@ -16,10 +17,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
+import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from tidemill.catalog import load
@@ -252,6 +256,46 @@ def measure(what: Scenario, nodes: int, seed: int, decide: Decide) -> dict[str, 
     }
 
 
+# What is compared, and how it is asked for.
+CASES = {
+    "30 days, 200 nodes, 5,000 jobs": [],
+    "500 jobs wait for two nodes": ["--waiting", "500"],
+    "1,500 jobs wait for two nodes": ["--waiting", "1500"],
+    "5,000 jobs wait for two nodes": ["--waiting", "5000"],
+    "10,000 jobs of a minute": ["--short-jobs", "10000"],
+    "40 blocks, 2,800 jobs wait": ["--blocks", "40"],
+}
+
+
+def compare_checkouts(other: Path, seed: int) -> None:
+    """CPU seconds of another checkout and of this one, case after case, each in a process of its own. The results that
+    both name must be the same."""
+    here = Path(__file__).parents[1]
+    if not (other / "benchmarks" / "rehearsal.py").is_file():
+        sys.exit(f"{other} is no checkout of Tidemill that has benchmarks/rehearsal.py")
+    print(f"{'':>32} {'before cpu_s':>14} {'now cpu_s':>14} {'now/before':>12}")
+    for name, asked in CASES.items():
+        before, now = (_rehearsed(checkout, [*asked, "--seed", str(seed)]) for checkout in (other, here))
+        same = all(before[key] == now[key] for key in ("ticks", "jobs", "finished") if key in before)
+        ratio = f"{now['cpu_s'] / before['cpu_s']:>12.2f}"
+        print(f"{name:>32} {before['cpu_s']:>14,.2f} {now['cpu_s']:>14,.2f} {ratio}", end="", flush=True)
+        print("" if same else "  another result", flush=True)
+
+
+def _rehearsed(checkout: Path, asked: list[str]) -> dict[str, float]:
+    paths = [str((checkout / folder).resolve()) for folder in ("src", "")]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.rehearsal", *asked, "--json"], cwd=checkout, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["no output"]
+        sys.exit(f"the rehearsal of {checkout} failed: {last[0]}")
+    found = json.loads(done.stdout)
+    row: dict[str, float] = found[0] if isinstance(found, list) else found
+    return {key.removeprefix("as it is "): value for key, value in row.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -261,14 +305,20 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--from-scratch", action="store_true", help="remember nothing between decisions")
-    parser.add_argument("--compare", action="store_true", help="from scratch and as it is, and the ratio")
+    parser.add_argument(
+        "--compare", nargs="?", const="", metavar="CHECKOUT",
+        help="from scratch and as it is, and the ratio; or the rehearsals of another checkout and of this one",
+    )  # fmt: skip
     parser.add_argument("--waiting", type=int, nargs="+", metavar="JOBS", help="growth with the queue")
     parser.add_argument("--short-jobs", type=int, metavar="JOBS", help="jobs of a minute, on eight nodes")
     parser.add_argument("--blocks", type=int, metavar="BLOCKS", help="blocks of two nodes, 70 jobs for each")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.compare:
+        compare_checkouts(Path(args.compare), args.seed)
+        return
     ways: dict[str, Decide] = {}
-    if args.from_scratch or args.compare:
+    if args.from_scratch or args.compare is not None:
         ways["from scratch"] = from_nothing
     if not args.from_scratch:
         ways["as it is"] = decide
@@ -288,7 +338,7 @@ def main() -> None:
         what, nodes = many_blocks(args.blocks), 2 * args.blocks
     found = {way: measure(what, nodes, args.seed, one) for way, one in ways.items()}
     if args.json:
-        json.dump(found if args.compare else next(iter(found.values())), sys.stdout, indent=2)
+        json.dump(found if len(found) > 1 else next(iter(found.values())), sys.stdout, indent=2)
         print()
         return
     columns = list(found.values())
