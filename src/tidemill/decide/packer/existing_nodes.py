@@ -103,7 +103,7 @@ _Queue = list[tuple[_Group, list[int]]]
 
 def place_on_existing(problem: Problem) -> Solution | None:
     """The solution of the general way; None: only that one knows it."""
-    if problem.options or any(node.existing_pods for node in problem.nodes):
+    if problem.options or problem.pod_budgets or any(node.existing_pods for node in problem.nodes):
         return None
     shapes = {id(pod.shape): pod.shape for pod in problem.pods}
     if not all(_is_plain(shape) for shape in shapes.values()):

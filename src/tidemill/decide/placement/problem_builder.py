@@ -125,9 +125,9 @@ def _money(hourly_cap: HourlyCap) -> str:
 def _enough_of_each(
     candidates: list[CandidateNode], pods: int
 ) -> tuple[list[CandidateNode], Mapping[int, int]]:
-    """Nodes of one group on which the same is free are alike, and `place_on_existing` uses the first of them: at most as
-    many as there are pods. One more is kept, so that there is still room where there was. And how many like it are left
-    out, by identity of the first of them."""
+    """Nodes of one group on which the same is free are alike, and `place_on_existing` uses the first of them: at most
+    as many as there are pods. One more is kept, so that there is still room where there was. And how many like it are
+    left out, by identity of the first of them."""
     most = pods + 1
     if len(candidates) <= most:
         return candidates, _NONE
