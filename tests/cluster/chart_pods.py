@@ -108,7 +108,7 @@ class ChartPods:
             names = self.sync(app)
             return names if len(names) == count else []
 
-        names = eventually(all_run, timeout_s=60, what=f"{app} runs")
+        names = eventually(all_run, timeout_s=180, what=f"{app} runs")
         return Controller(sorted(names)[-1], self.processes)
 
     def run_to_end(self, app: str) -> None:
