@@ -140,8 +140,10 @@ def test_every_module_pins_what_it_builds(name: str):
     assert (module.folder / "go.sum").exists()
     for package in module.tools.values():
         assert package in text
-        holder = max(
-            (line.split()[0] for line in text.splitlines() if line.strip().endswith("// indirect")
-             and package.startswith(line.split()[0])), key=len,
-        )  # fmt: skip
+        required = [
+            line.removeprefix("require").split()[0]
+            for line in text.splitlines()
+            if line.endswith("// indirect")
+        ]
+        holder = max((name for name in required if package.startswith(name)), key=len)
         assert build.pinned_version(module, holder).startswith("v")

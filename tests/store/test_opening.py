@@ -20,7 +20,8 @@ from tidemill.spec.platform import Platform
 from tidemill.store import database
 from tidemill.store.ledger_owner import LedgerOwner
 from tidemill.store.memory import MemoryLedger
-from tidemill.store.open_ledger import open_ledger, read_ledger
+from tidemill.store.migrate import migrate
+from tidemill.store.open_ledger import _database, existing_ledger, open_ledger, read_ledger
 from tidemill.store.sql import SqlLedger
 
 
@@ -191,3 +192,15 @@ def test_reading_does_not_create_a_ledger(url: str, tmp_path: Path):
     with pytest.raises((Refused, SpecError), match="no ledger"):
         read_ledger(url)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_ledger_that_another_process_is_just_making_counts_as_none_yet(url: str, clock: Hands):
+    """Its tables are there, and nobody owns them: whoever only looks must not fail."""
+    where = _database(url)
+    migrate(where)
+    where.close()
+    assert existing_ledger(url, OURS, clock=clock, writer="a") is None
+    open_ledger(url, OURS, clock=clock).close()
+    found = existing_ledger(url, OURS, clock=clock, writer="a")
+    assert found is not None
+    found.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.engine.clock import WallClock
-from tidemill.model.errors import Refused, SpecError
+from tidemill.model.errors import NotYet, Refused, SpecError
 from tidemill.ports import Clock, Ledger
 from tidemill.store.ledger_owner import LedgerOwner
 from tidemill.store.memory import MemoryLedger
@@ -79,6 +79,9 @@ def existing_ledger(url: str, owner: LedgerOwner, *, clock: Clock, writer: str) 
         migrate(database)
         ledger = SqlLedger(database, clock, writer=writer)
         ledger.owner().agreed_with(owner)
+    except NotYet:
+        database.close()
+        return None
     except BaseException:
         database.close()
         raise

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, and_, func, insert, not_, or_, select, update
 
 from tidemill.model.capacity import SourceKind
-from tidemill.model.errors import Refused
+from tidemill.model.errors import NotYet, Refused
 from tidemill.model.purchases import (
     MAY_COST,
     Adoption,
@@ -116,8 +116,12 @@ class SqlLedger:
         return self._deployment
 
     def owner(self) -> LedgerOwner:
+        """NotYet: another process makes the ledger just now: its tables are there, and nobody owns them yet."""
         with self._database.read() as connection:
-            return _owner_of(connection.execute(select(schema.ledger)).mappings().one())
+            row = connection.execute(select(schema.ledger)).mappings().first()
+        if row is None:
+            raise NotYet("the ledger belongs to no platform yet: another process is making it; try again")
+        return _owner_of(row)
 
     def lead(self, may_lead: Callable[[], None] = lambda: None) -> int:
         """Become the leader: from now on writes of the leader before are Refused. Returns the new epoch.
