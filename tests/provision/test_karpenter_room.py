@@ -229,3 +229,21 @@ def test_a_static_node_pool_of_a_block_that_is_drained_makes_no_node_anew():
         engine.looks(block_a, nodes=nodes)
         written = engine.cluster.objects["NodePool", "train-cr-a-warm"]["spec"]
         assert (written["replicas"], written["limits"]) == (replicas, {"nodes": limit})
+
+
+def test_a_static_node_pool_has_a_replica_for_each_pod_that_waits_beside_its_warm_ones():
+    """Karpenter launches nothing for pods there: with its warm nodes alone the rest of a block could not be used."""
+    engine = Engine(8, [{"type": "block"}], static=True, warm=1)
+    block_a = block("cr-a", count=4)
+    boots, up = nodes_on(block_a.source, 1), nodes_on(block_a.source, 2)
+    open_ = tuple(replace(one, kube=KubeNode(one.name, one.instance.id, NOW, True, ())) for one in up)
+    two = (pod("cr-a", "one"), pod("cr-a", "two"))
+    for nodes, pods, replicas in (
+        (boots, (), 1),
+        (boots, two[:1], 1),  # it is for that pod
+        (boots, two, 2),
+        (open_, two, 4),  # they found no room there
+        (open_, (), 2),  # fewer would end some
+    ):
+        engine.looks(block_a, nodes=nodes, pods=pods)
+        assert engine.cluster.objects["NodePool", "train-cr-a-warm"]["spec"]["replicas"] == replicas

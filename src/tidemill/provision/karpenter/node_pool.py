@@ -59,10 +59,12 @@ def for_reservation(
     node_class: str,
     reservation: Reservation,
     count: int,
+    replicas: int = 0,
     *,
     ending: bool = False,
 ) -> Body:
-    """For one reservation, with room for so many nodes in all; `ending`: those that it has, and none after them."""
+    """For one reservation, with room for so many nodes in all; `ending`: those that it has, and none after them.
+    `replicas`: so many of them are kept up if the pool is static."""
     kind = spec.catalog.types[reservation.instance_type]
     capacity = [
         *_capacity(api, reservation.kind),
@@ -80,7 +82,7 @@ def for_reservation(
         prepaid=reservation.kind is SourceKind.BLOCK,
     )
     if is_static(pool, api):
-        static = _static(pool, reservation, count, 0 if ending else count)
+        static = _static(reservation, replicas, 0 if ending else count)
         return _object(spec, pool, object_name(name, "warm"), body | static)
     return _object(
         spec, pool, name, body | {"limits": _limits_for(kind, count), "weight": pool.spec.weight or _WEIGHT}
@@ -192,12 +194,11 @@ def _hms(duration: str) -> str:
     return f"{int(days) * 24}h{rest}" if found else duration
 
 
-def _static(pool: ComputePool, reservation: Reservation, count: int, most: int) -> Body:
+def _static(reservation: Reservation, replicas: int, most: int) -> Body:
     """No replicas before the reservation is active: every launch would fail. Fewer replicas would end nodes, so it is
     the limit that keeps Karpenter from making one anew for each that is drained."""
-    wanted = count if pool.spec.warm is True else min(count, int(pool.spec.warm or 0))
     return {
-        "replicas": wanted if reservation.state is ReservationState.ACTIVE else 0,
+        "replicas": replicas if reservation.state is ReservationState.ACTIVE else 0,
         "limits": {"nodes": str(most)},
     }
 

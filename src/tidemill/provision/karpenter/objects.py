@@ -142,10 +142,11 @@ def _for_reservations(
         name = node_pool.object_name(pool.name, block.id)
         if not shared:
             made.append(node_class.node_class(spec, pool, api, name, [{"id": block.id}]))
-        class_name, count = pool.name if shared else name, rooms.reserved[block.id]
+        class_name = pool.name if shared else name
+        count, replicas = rooms.reserved[block.id], rooms.replicas[block.id]
         made.append(
             node_pool.for_reservation(
-                spec, pool, api, name, class_name, block, count, ending=block.id in rooms.ending
+                spec, pool, api, name, class_name, block, count, replicas, ending=block.id in rooms.ending
             )
         )
     return made

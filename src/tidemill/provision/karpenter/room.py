@@ -8,6 +8,7 @@ there are several. A limit below what a NodePool has ends no node: Karpenter onl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -51,6 +52,7 @@ class Demand:
     waiting: Mapping[str, int] = field(default_factory=dict)
     turn: int = 0
     ending: frozenset[str] = frozenset()  # being drained because they end
+    up: Mapping[str, int] = field(default_factory=dict)  # nodes that take pods: those who wait found no room there
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Rooms:
     reserved: Mapping[str, int]  # how many nodes in all, by reservation
     hourly: Mapping[str, Allowance]  # how much more, by source; a source that is not in it: nothing
     ending: frozenset[str] = frozenset()  # reservations on which nothing is launched any more
+    replicas: Mapping[str, int] = field(default_factory=dict)  # of static NodePools: those kept warm, and asked for
 
 
 # --- what is there ------------------------------------------------------------------------------------
@@ -85,7 +88,8 @@ def demand_of(spec: Spec, pool: ComputePool, world: World, node_pools: Iterable[
             for label in _prepaid_for(spec, pool, world, pod) if not pod.pinned_to else ():
                 waiting[label] = waiting.get(label, 0) + 1
     hourly = sum(source.type in waiting or "" in waiting for source in pool.spec.sources)
-    return Demand(used, waiting, _turn(world.now) if hourly > 1 else 0, _ending(pool, world.nodes))
+    turn = _turn(world.now) if hourly > 1 else 0
+    return Demand(used, waiting, turn, _ending(pool, world.nodes), _up(pool, world.nodes))
 
 
 def _ending(pool: ComputePool, nodes: Iterable[Node]) -> frozenset[str]:
@@ -99,6 +103,18 @@ def _ending(pool: ComputePool, nodes: Iterable[Node]) -> frozenset[str]:
         and node.kube is not None
         and node.kube.drain_reason is not None
         and node.kube.drain_reason.is_end
+    )
+
+
+def _up(pool: ComputePool, nodes: Iterable[Node]) -> Mapping[str, int]:
+    return Counter(
+        node.instance.source.label
+        for node in nodes
+        if node.instance is not None
+        and node.instance.pool == pool.name
+        and node.kube is not None
+        and node.kube.ready
+        and all(taint.key != names.TAINT_STARTUP for taint in node.kube.taints)
     )
 
 
@@ -207,9 +223,12 @@ def divide(
     blocks = [block for block in blocks if block.id not in ending]
     begun = [block for block in blocks if needs_room(block, now)]
     for block in begun:
-        asked = _kept_warm(pool, block) - has[block.id] if static else 0
-        asked = max(asked, demand.waiting.get(block.source.label, 0))
+        label = block.source.label
+        asked = waiting = demand.waiting.get(label, 0)
+        if static:  # each replica is a node: one that boots is for somebody who waits
+            asked = max(_kept_warm(pool, block), demand.up.get(label, 0) + waiting) - has[block.id]
         rooms[block.id] += _given(free, catalog.types[block.instance_type], block, has, asked)
+    replicas = dict(rooms)
     able = [
         source.type
         for source in pool.spec.sources
@@ -220,7 +239,8 @@ def divide(
         for block in begun if able else blocks:
             rooms[block.id] += _given(free, catalog.types[block.instance_type], block, rooms, block.count)
     holders = claiming or able[:1]
-    return Rooms(rooms, {holders[demand.turn % len(holders)]: free} if holders else {}, ending)
+    hourly: dict[str, Allowance] = {holders[demand.turn % len(holders)]: free} if holders else {}
+    return Rooms(rooms, hourly, ending, replicas)
 
 
 def needs_room(block: Reservation, now: datetime | None) -> bool:
