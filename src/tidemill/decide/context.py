@@ -363,8 +363,12 @@ class DecisionContext:
 
     def lets_one_go(self, workload: Workload) -> bool:
         """Its budget allows an eviction when all of its replicas are healthy."""
+        return self.minimum_of(workload) < workload.replicas
+
+    def minimum_of(self, workload: Workload) -> int:
+        """From a disruption budget or from its annotation; 0: none."""
         least = (one.min_available for one in self.world.budgets if one.workload == workload.name)
-        return next(least, 0) < workload.replicas
+        return next(least, 0)
 
     def _is_homeless(self, name: str) -> bool:
         """Neither prepaid capacity, there or within a day, nor a source by the hour may ever have a replica of it."""

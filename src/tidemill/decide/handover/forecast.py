@@ -115,7 +115,7 @@ def _forecast(
     hourly: HourlySeats,
 ) -> tuple[ServiceForecast, Move]:
     deadline, pods, pool = _deadline(pairs), [pod for _, pod in pairs], pairs[0][0].facts.pool_name
-    method, minimum = context.method_of(workload), minimum_of(context, workload)
+    method, minimum = context.method_of(workload), context.minimum_of(workload)
     load = loading(workload.terms, _all_of(context, workload))
     goes_as = context.workloads[workload.pair] if method is Method.PAIRED else workload
     taken = [place for place in (slots.take(goes_as) for _ in pods) if place is not None]
@@ -224,7 +224,7 @@ def _move(
     pairs: list[tuple[NodeView, Pod]],
     rooms: list[Room],
 ) -> Move:
-    minimum, leaving, mine = minimum_of(context, workload), len(pairs), _all_of(context, workload)
+    minimum, leaving, mine = context.minimum_of(workload), len(pairs), _all_of(context, workload)
     ready = sum(pod.ready and pod.deleting_until is None for pod in mine)
     staying = 0 if method is Method.PAIRED else ready - sum(pod.ready for _, pod in pairs)
     step = max(_SECOND, starting(mine) + loading(workload.terms, mine).length)
@@ -248,10 +248,3 @@ def _move(
 
 def _all_of(context: DecisionContext, workload: Workload) -> list[Pod]:
     return [pod for pod in context.world.pods if pod.workload == workload.name]
-
-
-def minimum_of(context: DecisionContext, workload: Workload) -> int:
-    """Its minimum from a disruption budget or from its annotation; 0: none."""
-    return next(
-        (budget.min_available for budget in context.world.budgets if budget.workload == workload.name), 0
-    )

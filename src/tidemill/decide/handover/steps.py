@@ -159,17 +159,19 @@ def _ready_elsewhere(context: DecisionContext, workload: Workload, those: Leavin
 
 
 def _swap(context: DecisionContext, workload: Workload, pair: Workload, those: Leaving) -> bool:
-    missing = workload.replicas - pair.replicas
+    missing, enough = workload.replicas - pair.replicas, max(1, context.minimum_of(workload))
     if missing > 0:
-        if context.lets_one_go(workload) and not _comes_in_time(context, pair, those, missing):
-            return _awaits_room(context, workload, those)  # within its budget, onto nodes of its own half
+        if not _comes_in_time(context, pair, those, missing):
+            if context.lets_one_go(workload) and not _awaits_room(context, workload, those):
+                return False  # within its budget, onto nodes of its own half
+            missing = min(missing, enough)  # those of the pair that find no room wait there
         if _awaits_room(context, pair, those, missing):
             return True
         if not _finds_room(context, pair, those, missing):
             return False
         reason = HandoverReason(HandoverKind.PAIR_STARTS, workload.name, sources=those.labels)
         context.do(ScaleWorkload(pair.name, workload.replicas, 0, (), reason))
-    elif pair.ready >= workload.replicas:
+    elif pair.ready >= (workload.replicas if context.now < those.turn else enough):
         reason = HandoverReason(HandoverKind.PAIR_READY, pair.name, pair.ready)
         context.do(ScaleWorkload(workload.name, 0, 0, (), reason))
     return True

@@ -52,7 +52,9 @@ class Demand:
     waiting: Mapping[str, int] = field(default_factory=dict)
     turn: int = 0
     ending: frozenset[str] = frozenset()  # being drained because they end
-    up: Mapping[str, int] = field(default_factory=dict)  # nodes that take pods: those who wait found no room there
+    up: Mapping[str, int] = field(
+        default_factory=dict
+    )  # nodes that take pods: those who wait found no room there
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ class Rooms:
     reserved: Mapping[str, int]  # how many nodes in all, by reservation
     hourly: Mapping[str, Allowance]  # how much more, by source; a source that is not in it: nothing
     ending: frozenset[str] = frozenset()  # reservations on which nothing is launched any more
-    replicas: Mapping[str, int] = field(default_factory=dict)  # of static NodePools: those kept warm, and asked for
+    replicas: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of static NodePools: those kept warm, and asked for
 
 
 # --- what is there ------------------------------------------------------------------------------------
