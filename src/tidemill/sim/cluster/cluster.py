@@ -234,7 +234,7 @@ class SimCluster(ClusterTruth):
         agents.on_delete = lambda pod: self._record_eviction(
             pod, None, forced=False, by="its node's own agent"
         )
-        self._nodes.end_at_launch = end_at_launch
+        self._nodes.end_at_launch, self._nodes.deadline_agents = end_at_launch, True
         self._nodes.on_joined = self._kubelets.on_bound = agents.look
 
     def without_node_checks(self) -> None:

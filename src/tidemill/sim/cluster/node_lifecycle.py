@@ -83,6 +83,7 @@ class NodeLifecycle:
         self.by_name: dict[str, NodeTruth] = {}
         # What a deadline agent is given at launch; without agents no node knows its end.
         self.end_at_launch: Callable[[Instance], datetime | None] = lambda instance: None
+        self.deadline_agents = False  # one runs on every node that joins, and says so
         self.on_joined: Callable[[str], None] = lambda node: None
         self.checks = True  # every node has a node check; without it nothing reports on a node
         self.daemon = _DAEMON  # what the daemon pods of a node ask for, as one
@@ -154,6 +155,7 @@ class NodeLifecycle:
             taints=_all_taints(pool),
             check="running" if self.checks else "",
             ends_at=truth.ends_at,
+            deadline_agent=self.deadline_agents,
         )
         # The scheduler counts on the devices from the start, as it does when a kubelet remembers them
         # from its checkpoint: a pod that tolerates the startup taint is bound, and refused by the kubelet.

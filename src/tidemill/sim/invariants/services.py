@@ -17,6 +17,7 @@ from tidemill.catalog.sizing import USUAL_DAEMONS
 from tidemill.model.capacity import PREPAID, Reservation, ReservationState
 from tidemill.model.labels import Taint
 from tidemill.model.resources import Resources
+from tidemill.sim.cloud.block_end import block_deadline
 from tidemill.sim.cluster.scheduler_filters import matches_node_affinity, reaches_volumes, untolerated_taint
 from tidemill.sim.cluster.workloads import ServiceTruth, SetTruth
 from tidemill.sim.invariants.capacity import nodes_left
@@ -163,7 +164,8 @@ def _slots(truth: Truth, service: ServiceTruth, sets: list[SetTruth], since: dat
         pool = truth.spec.pools.get(held.pool)
         if pool is None or held.kind not in PREPAID or held.owner != truth.owner:
             continue
-        lasts = held.end is None or held.end - now > timedelta(hours=2)
+        deadline = block_deadline(held, [pool.spec.provisioner.value])
+        lasts = deadline is None or deadline - now > timedelta(hours=2) + service.terms.grace
         if held.state is not ReservationState.ACTIVE or held.start > since - SLOT_TRIED or not lasts:
             continue
         if not pool.spec.serves(service.namespace) or not any(takes(one, held) for one in pool.spec.sources):
