@@ -9,9 +9,9 @@ from benchmarks.vopr.judge import judge
 
 SEEDS, CHUNK, DAYS = 24, 4, 7
 # Faults that are known and not mended. A seed leaves this list with the commit that mends it. Seed 21 was stopped by an
-# invariant after eight hours; that is mended, and its week takes more than a minute: each failed launch is packed anew. Of
-# seed 5 the limits of a pool are full of empty nodes on a block that ends: they are ended five minutes after its service
-# began to leave, so that the node that takes it over comes a minute late.
+# invariant after eight hours; that is mended, and its week takes more than a minute: each failed launch is packed anew.
+# Of seed 5 the limits of a pool are full of empty nodes on a block that ends: they are ended five minutes after its
+# service began to leave, so that the node that takes it over comes a minute late.
 OPEN = {5: "invariant 9", 21: "too slow"}
 
 
