@@ -194,13 +194,15 @@ def test_reading_does_not_create_a_ledger(url: str, tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_ledger_that_another_process_is_just_making_counts_as_none_yet(url: str, clock: Hands):
+def test_a_ledger_that_another_process_is_just_making_counts_as_none_yet(
+    url: str, clock: Hands, opened: Opener
+):
     """Its tables are there, and nobody owns them: whoever only looks must not fail."""
     where = _database(url)
     migrate(where)
     where.close()
     assert existing_ledger(url, OURS, clock=clock, writer="a") is None
-    open_ledger(url, OURS, clock=clock).close()
+    opened(url)
     found = existing_ledger(url, OURS, clock=clock, writer="a")
     assert found is not None
     found.close()
