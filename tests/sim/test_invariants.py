@@ -183,11 +183,11 @@ def test_nodes_that_end_as_soon_or_that_another_service_has_are_nowhere_to_go() 
         ],
         services=[
             given.service("other", replicas=1, nodeSelector={"tier": "second"}, minAvailable=0),
-            given.service(zeroDowntime=True, handover=PAIRED),
+            given.service(zeroDowntime=True, handover=PAIRED, minAvailable=2),
         ],
     )
     rehearsal = doomed.run()
-    assert rehearsal.cluster.services["chat"].lowest_ready() == 0
+    assert rehearsal.cluster.services["chat"].lowest_ready() < 2
 
 
 def test_a_prepaid_slot_that_nobody_launched_into_is_somewhere_to_go() -> None:
