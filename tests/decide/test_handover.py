@@ -310,6 +310,23 @@ def test_a_pair_comes_up_first_and_the_first_set_goes_when_it_is_ready() -> None
     assert (down.workload, down.replicas) == (CHAT, 0)
 
 
+def test_replicas_of_a_pair_that_end_as_soon_take_over_from_nobody() -> None:
+    """Both halves counted the other's, and each was scaled up and down in turn."""
+    first = service(Method.PAIRED, pair="Deployment/green")
+    other = service(Method.PAIRED, "Deployment/green", pair=CHAT)
+    other = replace(other, shape=replace(other.shape, node_selector=(("tidemill.dev/pool", "green"),)))
+    there = [given.node(f"i-{number}", "draining", source=B, **DRAIN) for number in (3, 4)]
+    green = [
+        replace(chat(number, on), workload="Deployment/green") for number, on in enumerate(there, start=3)
+    ]
+    ends = replace(LASTS, end=ENDS.end, pool="green")
+    made = decide(
+        spec(given.pool(), given.pool("green")),
+        world(ENDS, ends, A1, A2, *there, *ON_A, *green, first, other, BUDGET),
+    )
+    assert not of(made, ScaleWorkload)
+
+
 def test_one_node_that_aws_takes_alone_does_not_make_a_whole_service_anew() -> None:
     alone = given.node(
         "i-1",

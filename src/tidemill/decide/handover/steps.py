@@ -7,6 +7,7 @@ was touched carries its token, what was added is noted beside the replicas, and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -62,7 +63,7 @@ def hand_over(context: DecisionContext) -> None:
     for name, workload in sorted(context.workloads.items()):
         those = leaving.get(name)
         if those is not None:
-            if _moves(context, workload, those) and context.now < those.turn:
+            if _moves(context, workload, those, leaving) and context.now < those.turn:
                 context.kept.update(pod.uid for pod in those.pods)
                 context.wake(those.turn)
         elif workload.added:
@@ -105,7 +106,9 @@ def _end_of(view: NodeView) -> datetime | None:
     return kube.drain_reason.at
 
 
-def _moves(context: DecisionContext, workload: Workload, those: Leaving) -> bool:
+def _moves(
+    context: DecisionContext, workload: Workload, those: Leaving, leaving: Mapping[str, Leaving]
+) -> bool:
     """Take the next step. True: its replicas stay in place until the step has worked."""
     match context.method_of(workload):
         case Method.ROLLOUT:
@@ -113,7 +116,8 @@ def _moves(context: DecisionContext, workload: Workload, those: Leaving) -> bool
         case Method.SCALE:
             return _scale(context, workload, those)
         case Method.PAIRED:
-            return _swap(context, workload, context.workloads[workload.pair], those)
+            pair = context.workloads[workload.pair]
+            return _swap(context, workload, pair, those, _lasting(pair, leaving.get(pair.name), those))
     return _awaits_room(context, workload, those)
 
 
@@ -158,7 +162,16 @@ def _ready_elsewhere(context: DecisionContext, workload: Workload, those: Leavin
     )
 
 
-def _swap(context: DecisionContext, workload: Workload, pair: Workload, those: Leaving) -> bool:
+def _lasting(pair: Workload, leaving: Leaving | None, those: Leaving) -> int:
+    """How many of the pair are Ready and stay when these have gone: what ends as soon takes over from nobody."""
+    if leaving is None or leaving.deadline > those.deadline:
+        return pair.ready
+    return pair.ready - sum(pod.ready and pod.deleting_until is None for pod in leaving.pods)
+
+
+def _swap(
+    context: DecisionContext, workload: Workload, pair: Workload, those: Leaving, pair_ready: int
+) -> bool:
     missing, enough = workload.replicas - pair.replicas, max(1, context.minimum_of(workload))
     if missing > 0:
         if not _comes_in_time(context, pair, those, missing):
@@ -171,8 +184,8 @@ def _swap(context: DecisionContext, workload: Workload, pair: Workload, those: L
             return False
         reason = HandoverReason(HandoverKind.PAIR_STARTS, workload.name, sources=those.labels)
         context.do(ScaleWorkload(pair.name, workload.replicas, 0, (), reason))
-    elif pair.ready >= (workload.replicas if context.now < those.turn else enough):
-        reason = HandoverReason(HandoverKind.PAIR_READY, pair.name, pair.ready)
+    elif pair_ready >= (workload.replicas if context.now < those.turn else enough):
+        reason = HandoverReason(HandoverKind.PAIR_READY, pair.name, pair_ready)
         context.do(ScaleWorkload(workload.name, 0, 0, (), reason))
     return True
 
