@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.decide.builders import NOW, node
 from tidemill.engine.joined_nodes import JoinedNodes
 from tidemill.model.nodes import Instance, InstanceState, KubeNode
+from tidemill.spec import names
 
 IDS = ["i-1", "i-2", "i-3", "i-4"]
 
@@ -88,3 +89,16 @@ def test_a_node_that_did_not_change_stays_the_same_object_when_another_did():
     ]
     assert list(answer.changed) == [answer.nodes[1]]
     assert answer.nodes[1].kube is moved
+
+
+def test_a_node_of_a_pool_that_joined_before_its_instance_is_listed_is_looked_at_again_for_a_minute():
+    joined = JoinedNodes("tides")
+    ours = replace(_kube("i-1"), joined_at=NOW, labels=((names.LABEL_POOL, "p5"),))
+    stranger = replace(_kube("i-2"), joined_at=NOW, labels=())
+    joined.join([], (stranger,), NOW)
+    assert not joined.awaits_listing(NOW)
+    joined.join([], (ours, stranger), NOW)
+    assert joined.awaits_listing(NOW + timedelta(seconds=59))
+    assert not joined.awaits_listing(NOW + timedelta(seconds=61))
+    joined.join([_instance("i-1")], (ours, stranger), NOW)
+    assert not joined.awaits_listing(NOW)

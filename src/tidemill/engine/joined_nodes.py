@@ -14,10 +14,13 @@ from operator import is_
 
 from tidemill.model.changes import different
 from tidemill.model.nodes import INSTANCE_ENDED_STATES, Instance, InstanceState, KubeNode, Node
+from tidemill.spec import names
 
 # A list that leaves out an instance whose node is Ready is wrong. For longer than this it is believed: somebody may
 # have taken our owner tag off, and then the node is not ours to drain.
 BELIEVED_FOR = timedelta(minutes=10)
+# Of a node that has just joined, the list was read before its instance was there. No event tells when it is listed.
+LISTED_WITHIN = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,9 @@ class JoinedNodes:
         self._nodes: tuple[Node, ...] = ()
         self._before: dict[str, Node] = {}  # the same, by instance id or node name
         self._left_out: dict[str, datetime] = {}  # since when
+        self._newest_alone: datetime | None = (
+            None  # when the newest node of a pool joined whose instance is not listed
+        )
 
     def join(self, instances: Sequence[Instance], kubes: tuple[KubeNode, ...], now: datetime) -> Joined:
         if self._from[0] is instances and not self._left_out:
@@ -52,6 +58,8 @@ class JoinedNodes:
                 node = Node(instance, kube)
                 changed.append(node)
             by_key[instance.id] = node
+        alone = [kube.joined_at for kube in by_instance.values() if _has_a_pool(kube)]
+        self._newest_alone = max(alone, default=None)
         for kube in (*by_instance.values(), *others):
             key = _alone(kube)
             node = before.get(key)
@@ -61,6 +69,10 @@ class JoinedNodes:
         self._from, self._before = (instances, kubes), by_key
         self._nodes = self._nodes if same else nodes
         return Joined(self._nodes, changed, before.keys() - by_key.keys())
+
+    def awaits_listing(self, now: datetime) -> bool:
+        """A node of a pool has just joined, and its instance is not in the list yet."""
+        return self._newest_alone is not None and now - self._newest_alone < LISTED_WITHIN
 
     def _with_changed(self, kubes: tuple[KubeNode, ...]) -> Joined | None:
         """The instances are the same, and no Kubernetes node came, went or changed its instance: those that did change
@@ -124,6 +136,10 @@ def _by_instance(kubes: Iterable[KubeNode]) -> tuple[dict[str, KubeNode], list[K
             newest[kube.instance_id] = newer
             others.append(older)
     return newest, others
+
+
+def _has_a_pool(kube: KubeNode) -> bool:
+    return any(key == names.LABEL_POOL for key, _ in kube.labels)
 
 
 def _alone(kube: KubeNode) -> str:

@@ -200,6 +200,8 @@ class Engine:
             wake_at = min(wake_at, now + AFTER_ACTING)
         if self._actor.waits_for_purchaser or (self._reconciler is not None and self._reconciler.waits):
             wake_at = min(wake_at, now + AFTER_WAITING)
+        if self._observer.awaits_listing(now):
+            wake_at = min(wake_at, now + AFTER_FAILING)
         if (next_try := self._actor.rests.next_try) is not None:
             wake_at = min(wake_at, max(next_try, now + AFTER_ACTING))
             outcomes = tuple(one for one in outcomes if not self._actor.rests.rests(one.action))

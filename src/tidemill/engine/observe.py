@@ -149,6 +149,10 @@ class Observer:
         self._overheads = Overheads()
         self._shapes = _Shapes()
 
+    def awaits_listing(self, now: datetime) -> bool:
+        """A node has just joined, and AWS's list of instances does not have it yet."""
+        return self._joined.awaits_listing(now)
+
     def look(
         self,
         searches: Iterable[OfferSearch] = (),
