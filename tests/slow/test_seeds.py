@@ -11,7 +11,7 @@ from tidemill.sim.scenario.rehearsal import Rehearsal
 from tidemill.spec.read import load
 
 MIXED_SOURCES = Path(__file__).parents[2] / "examples" / "mixed-sources.yaml"
-SEEDS, CHUNK = 200, 10  # a chunk is what one worker takes: small enough that two cores stay busy
+SEEDS, CHUNK = 100, 10  # a chunk is what one worker takes: small enough that two cores stay busy
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.two_months import rehearse
 
-SEEDS, CHUNK = 40, 4
+SEEDS, CHUNK = 24, 4
 
 
 @pytest.mark.slow
