@@ -1,4 +1,4 @@
-"""Two hundred seeds of the mixed-sources example, each with its own dozen faults: no invariant breaks."""
+"""A hundred seeds of the mixed-sources example, each with its own dozen faults: no invariant breaks."""
 
 from __future__ import annotations
 
